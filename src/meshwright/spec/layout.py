@@ -14,6 +14,10 @@ SCHEDULES = (
     "dualpipev",
 )
 """Pipeline schedules by PyTorch's names, lower case. A schedule's code is its index here."""
+MULTI_STAGE_SCHEDULES = SCHEDULES[2:]
+"""Schedules that hold several stages on a rank (PyTorch's PipelineScheduleMulti)."""
+V_SCHEDULES = ("zbvzerobubble", "dualpipev")
+"""Schedules that hold exactly two stages on a rank, placed as a V."""
 RECOMPUTE = ("none", "selective", "full")
 CONTEXT_KINDS = ("ring", "allgather", "ulysses")
 OFFLOADS = ("optimizer", "parameters", "nvme")
