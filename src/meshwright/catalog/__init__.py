@@ -1,0 +1,1 @@
+"""Data files and their loaders: models, devices, links, measured efficiencies, published runs."""

@@ -1,0 +1,1 @@
+"""Pure functions from the nouns to numbers: parameters, memory, compute, collectives, pipeline, step."""

@@ -1,0 +1,1 @@
+"""The nouns: Model, Cluster, Workload, Layout; reading, validation, units. Data only."""
