@@ -36,10 +36,10 @@ class Operation:
     """FLOPs of the weight gradient, relative to the forward pass."""
     backward_bytes: float = 1.5
     """Memory traffic of backward, relative to the forward pass."""
-    selective: bool = False
-    """Selective recomputation drops `saved` and runs the operation again in backward."""
-    calls: float = 1.0
-    """Kernels of this kind (each pays the ramp-up of one product)."""
+    dropped: bool = False
+    """Selective recomputation does not keep `saved`: what is big for its cost (scores, else norms' outputs)."""
+    replayed: bool = False
+    """Selective recomputation runs the operation again in backward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,9 @@ def visible_keys(model: Model, workload: Workload) -> float:
     return share * windowed + (1 - share) * full
 
 
-def _norm(name: str, width: int, z: Sizes, tokens: Number) -> Operation:
-    return Operation(name, ELEMENTWISE, bytes=2 * z.element * tokens * width, saved=z.element * tokens * width)
+def _norm(name: str, width: int, z: Sizes, tokens: Number, replayed: bool = False) -> Operation:
+    moved = z.element * tokens * width
+    return Operation(name, ELEMENTWISE, bytes=2 * moved, saved=moved, replayed=replayed)
 
 
 def _matmul(name: str, tokens: Number, inner: float, outer: Number, z: Sizes, **more: Any) -> Operation:
@@ -95,8 +96,9 @@ def _matmul(name: str, tokens: Number, inner: float, outer: Number, z: Sizes, **
 def attention_block(model: Model, workload: Workload, z: Sizes) -> list[Operation]:
     """Norm, projections, scores and residual of one layer."""
     e, h, t = z.element, model.hidden, z.tensor
-    ops = [_norm("attention norm", h, z, z.norm_tokens)]
-    ops += _latent_projections(model, z) if model.latent else _projections(model, z)
+    drop = workload.fused_attention  # then the norms' outputs are what selective recomputation saves
+    ops = [_norm("attention norm", h, z, z.norm_tokens, drop)]
+    ops += _latent_projections(model, z) if model.latent else _projections(model, z, drop)
     ops += _core(model, workload, z)
     value_dim = model.latent.v_head_dim if model.latent else model.head_dim
     width = model.heads * value_dim / t
@@ -107,11 +109,11 @@ def attention_block(model: Model, workload: Workload, z: Sizes) -> list[Operatio
     return ops
 
 
-def _projections(model: Model, z: Sizes) -> list[Operation]:
+def _projections(model: Model, z: Sizes, drop: bool) -> list[Operation]:
     e, h, t = z.element, model.hidden, z.tensor
     key_heads = np.maximum(model.kv_heads / t, 1.0)  # replicated when there are fewer than tensor ranks
     width = model.heads * model.head_dim / t + 2 * key_heads * model.head_dim
-    ops = [_matmul("qkv", z.tokens, h, width, z, saved=e * z.norm_tokens * h)]
+    ops = [_matmul("qkv", z.tokens, h, width, z, saved=e * z.norm_tokens * h, dropped=drop)]
     if model.positions == "rotary":
         ops.append(Operation("rotary", ELEMENTWISE, bytes=2 * e * z.tokens * width * 0.8, backward_bytes=1.0))
     if model.qk_norm != "none":
@@ -169,15 +171,31 @@ def _core(model: Model, workload: Workload, z: Sizes) -> list[Operation]:
     scores = tokens * workload.seq_len * heads
     dropout = 1.0 if workload.dropout else 0.0
     return [
-        Operation("query-key", MATMUL, 2 * scores * key_dim, inputs + e * scores, inputs, input_gradient=2.0),
+        Operation(
+            "query-key",
+            MATMUL,
+            flops=2 * scores * key_dim,
+            bytes=inputs + e * scores,
+            saved=inputs,
+            input_gradient=2.0,
+            replayed=True,
+        ),
         Operation(
             "softmax",
             ELEMENTWISE,
             bytes=2 * e * scores + dropout * (2 * e + 1) * scores,
             saved=e * scores + dropout * (e + 1) * scores,
-            selective=True,
+            dropped=True,
+            replayed=True,
         ),
-        Operation("weighted sum", MATMUL, 2 * scores * value_dim, e * scores + output, 0.0, input_gradient=2.0),
+        Operation(
+            "weighted sum",
+            MATMUL,
+            flops=2 * scores * value_dim,
+            bytes=e * scores + output,
+            input_gradient=2.0,
+            replayed=True,
+        ),
     ]
 
 
@@ -191,8 +209,9 @@ def _residual(name: str, model: Model, workload: Workload, z: Sizes) -> Operatio
 def mlp_block(model: Model, workload: Workload, z: Sizes) -> list[Operation]:
     """Norm, dense feed-forward and residual of one layer."""
     e, h = z.element, model.hidden
-    ops = [_norm("mlp norm", h, z, z.norm_tokens)] if not model.parallel_block else []
-    ops += dense_mlp(model, model.ffn_hidden / z.tensor, z.tokens, e * z.norm_tokens * h, z)
+    drop = workload.fused_attention
+    ops = [_norm("mlp norm", h, z, z.norm_tokens, drop)] if not model.parallel_block else []
+    ops += dense_mlp(model, model.ffn_hidden / z.tensor, z.tokens, e * z.norm_tokens * h, z, drop)
     ops.append(_residual("mlp residual", model, workload, z))
     if model.norms_per_layer > 2:
         ops.append(_norm("mlp output norm", h, z, z.norm_tokens))
@@ -200,16 +219,22 @@ def mlp_block(model: Model, workload: Workload, z: Sizes) -> list[Operation]:
 
 
 def dense_mlp(
-    model: Model, width: Number, tokens: Number, saved_input: Number, z: Sizes, prefix: str = ""
+    model: Model, width: Number, tokens: Number, saved_input: Number, z: Sizes, drop: bool, prefix: str = ""
 ) -> list[Operation]:
     """Up (and gate), activation and down projections; `width` is one device's share."""
     e, h = z.element, model.hidden
     gates = 2 if model.gated_mlp else 1
     inner = tokens * width
     return [
-        _matmul(prefix + "up", tokens, h, gates * width, z, saved=saved_input),
-        Operation(prefix + "activation", ELEMENTWISE, bytes=e * inner * (gates + 1), saved=gates * e * inner),
-        _matmul(prefix + "down", tokens, width, h, z, saved=e * inner, selective=False),
+        _matmul(prefix + "up", tokens, h, gates * width, z, saved=saved_input, dropped=drop),
+        Operation(
+            prefix + "activation",
+            ELEMENTWISE,
+            bytes=e * inner * (gates + 1),
+            saved=gates * e * inner,
+            replayed=drop,
+        ),
+        _matmul(prefix + "down", tokens, width, h, z, saved=e * inner, dropped=drop),
     ]
 
 
@@ -228,8 +253,9 @@ def moe_block(model: Model, workload: Workload, layout: LayoutColumns, z: Sizes)
     tokens = pairs * z.tensor / expert_tensor
     gates = 2 if model.gated_mlp else 1
     weights = e * local * (gates + 1) * h * width
+    drop = workload.fused_attention
     ops = [
-        _norm("mlp norm", h, z, z.norm_tokens),
+        _norm("mlp norm", h, z, z.norm_tokens, drop),
         _matmul("router", z.norm_tokens, h, experts.count, z, saved=(e * h + 8 * experts.count) * z.norm_tokens),
         Operation("dispatch", ELEMENTWISE, bytes=4 * e * pairs * h, saved=e * pairs * h),
         Operation(
@@ -246,6 +272,7 @@ def moe_block(model: Model, workload: Workload, layout: LayoutColumns, z: Sizes)
             ELEMENTWISE,
             bytes=e * tokens * width * (gates + 1),
             saved=gates * e * tokens * width,
+            replayed=drop,
         ),
         Operation(
             "experts down",
@@ -255,10 +282,11 @@ def moe_block(model: Model, workload: Workload, layout: LayoutColumns, z: Sizes)
             e * tokens * width,
             weight_gradient=1.0,
             backward_bytes=2.0,
+            dropped=drop,
         ),
     ]
     if experts.shared_ffn_hidden:
-        ops += dense_mlp(model, experts.shared_ffn_hidden / z.tensor, z.tokens, 0.0, z, prefix="shared ")
+        ops += dense_mlp(model, experts.shared_ffn_hidden / z.tensor, z.tokens, 0.0, z, drop, "shared ")
     ops.append(_residual("mlp residual", model, workload, z))
     return ops
 

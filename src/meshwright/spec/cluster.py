@@ -13,6 +13,8 @@ class Efficiency:
 
     matmul: float = 0.75
     """Share of peak that large matrix products reach."""
+    matmul_fp8: float = 0.6
+    """The same for fp8 products, quantisation included."""
     matmul_half_flops: float = 2e9
     """FLOPs of one product at which half of `matmul` is reached (launch, ramp-up, wave tails)."""
     attention: float = 0.5

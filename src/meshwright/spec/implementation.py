@@ -1,0 +1,41 @@
+"""Implementation: what the software, not the device, does to time and memory.
+
+nanotron's eager layers cost milliseconds of launches each, Megatron's are fused, XLA's and inductor's compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """The few constants of one class of software; fitted on published runs with role `fit`."""
+
+    name: str
+    layer_seconds: float = 0.5e-3
+    """Host seconds to launch one layer's forward kernels: a floor under the layer's time."""
+    backward_launches: float = 1.5
+    """Launch time of backward, relative to forward."""
+    tensor_parallel_launches: float = 1.0
+    """Launch time with tensor parallelism, relative to without: collectives are launches too."""
+    elementwise: float = 1.0
+    """Memory traffic of norms, activations and residuals, relative to one fused kernel each."""
+    micro_batch_seconds: float = 0.0
+    """Host seconds that a stage spends on each micro-batch beside its layers."""
+    step_seconds: float = 5e-3
+    """Seconds of a step that no layer explains: data, loss reduction, clipping, logging."""
+    optimizer_traffic: float = 1.5
+    """Memory traffic of the optimizer step, relative to reading and writing each state once."""
+    overlap: float = 0.9
+    """Share of the backward time behind which data-parallel traffic can hide; 0: none is hidden."""
+    overlap_slowdown: float = 0.1
+    """Share of the hidden traffic's time that compute loses to it (SMs and bandwidth)."""
+    saved: float = 1.0
+    """Activation bytes kept for backward, relative to the fused block's."""
+    logits_bytes: float = 10.0
+    """Bytes alive a logit at the loss."""
+    gathered_layers: float = 2.0
+    """Layers whose parameters are whole at once under ZeRO-3 (prefetch included)."""
+    transient: float = 1.0
+    """Bytes alive in the backward of one layer, relative to the layer's activations."""
