@@ -1,0 +1,46 @@
+# make demo: the main job on the embedded default.  make test, make lint: what CI runs.
+# Another interpreter: make test PYTHON=python3.12.  Your own torch: make test CONSTRAINTS=my-constraints.txt
+
+PYTHON ?= python3
+CONSTRAINTS ?= requirements/dev.txt
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+
+.DEFAULT_GOAL := demo
+.PHONY: demo test lint fix readme
+
+demo: $(VENV)/base.stamp
+	$(BIN)/meshwright plan
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 -q
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(VENV)/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+readme: $(VENV)/base.stamp
+	$(BIN)/python scripts/readme.py
+
+$(VENV)/made.stamp:
+	@command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) here; Meshwright needs Python 3.11 to 3.13." >&2; exit 1; }
+	@$(PYTHON) -c '$(SUPPORTED)' || { echo "error: Meshwright needs Python 3.11 to 3.13, $(PYTHON) is" \
+	    "$$($(PYTHON) -V 2>&1). Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/base.stamp: $(VENV)/made.stamp pyproject.toml $(CONSTRAINTS)
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/made.stamp pyproject.toml $(CONSTRAINTS)
+	$(PIP_INSTALL) --editable ".[dev,train]"
+	@touch $@ $(VENV)/base.stamp

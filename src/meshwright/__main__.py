@@ -1,0 +1,5 @@
+"""`python -m meshwright` is the command `meshwright`."""
+
+from meshwright.cli.frame import run
+
+run()

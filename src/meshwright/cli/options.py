@@ -1,0 +1,32 @@
+"""Options that several verbs share, with their completion."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Names of preset models that start with what was typed."""
+    from meshwright.catalog.model_files import model_names
+
+    return [name for name in model_names() if name.startswith(incomplete.lower())]
+
+
+def complete_device(incomplete: str) -> list[str]:
+    """Names of catalogue devices that start with what was typed, in any case."""
+    from meshwright.catalog.cluster_files import device_tables
+
+    return [name for name in device_tables()["devices"] if name.lower().startswith(incomplete.lower())]
+
+
+def complete_cluster(incomplete: str) -> list[str]:
+    """Clusters of the number of devices that was typed, or of one usual node."""
+    count, times, device = incomplete.lower().rpartition("x")
+    if not count.replace("x", "").isdigit():
+        count, times, device = "8", "x", incomplete
+    return [f"{count}{times}{name}" for name in complete_device(device)]
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
