@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,11 @@ from meshwright.cli.screen import console, print_json
 from meshwright.cli.tables import table
 from meshwright.spec.errors import ModelError
 
+if TYPE_CHECKING:
+    from meshwright.spec.model import Model
+
 EXAMPLES = ("meshwright models", "meshwright models llama", "meshwright models --json | jq '.models[].name'")
+COLUMNS = ("model", ">parameters", ">active", ">layers", ">hidden", ">heads/kv", ">vocab", ">context", ">experts")
 
 
 def answer(
@@ -24,48 +28,38 @@ def answer(
 
     Any Hugging Face config.json works where a preset's name does.
     """
-    from meshwright.cost.parameters import parameters
     from meshwright.spec.model_config import list_models
 
     known = list_models()
     chosen = [model for model in known if text.lower() in model.name.lower() or text.lower() in model.family.lower()]
     if not chosen:
         raise ModelError(f"No preset's name or family contains {text!r}.", sorted({model.family for model in known}))
-    rows = [
-        {
-            "name": model.name,
-            "family": model.family,
-            "parameters": counts.total,
-            "active_parameters": counts.active,
-            "layers": model.layers,
-            "hidden": model.hidden,
-            "heads": model.heads,
-            "kv_heads": model.kv_heads,
-            "ffn_hidden": model.ffn_hidden,
-            "vocab": model.vocab,
-            "max_positions": model.max_positions,
-            "experts": model.experts.count if model.experts else 0,
-        }
-        for model in chosen
-        for counts in (parameters(model),)
-    ]
+    rows = [_facts(model) for model in chosen]
     if as_json:
         print_json({"models": rows})
-        return 0
-    columns = (
-        "model",
-        "family",
-        ">parameters",
-        ">active",
-        ">layers",
-        ">hidden",
-        ">heads/kv",
-        ">ffn",
-        ">vocab",
-        ">context",
-    )
-    console().print(table((*columns, ">experts"), [_cells(row) for row in rows]))
+    else:
+        console().print(table(COLUMNS, [_cells(row) for row in rows]))
     return 0
+
+
+def _facts(model: Model) -> dict[str, Any]:
+    from meshwright.cost.parameters import parameters
+
+    counts = parameters(model)
+    return {
+        "name": model.name,
+        "family": model.family,
+        "parameters": counts.total,
+        "active_parameters": counts.active,
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "ffn_hidden": model.ffn_hidden,
+        "vocab": model.vocab,
+        "max_positions": model.max_positions,
+        "experts": model.experts.count if model.experts else 0,
+    }
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -73,14 +67,12 @@ def _cells(row: dict[str, Any]) -> list[str]:
     mixture = row["experts"] > 0
     return [
         row["name"],
-        row["family"],
         f"{row['parameters']:,}",
         f"{row['active_parameters']:,}" if mixture else "",
         f"{row['layers']}",
-        f"{row['hidden']:,}",
+        f"{row['hidden']}",
         f"{row['heads']}/{row['kv_heads']}",
-        f"{row['ffn_hidden']:,}",
-        f"{row['vocab']:,}",
-        f"{row['max_positions']:,}",
+        f"{row['vocab']}",
+        f"{row['max_positions']}",
         f"{row['experts']}" if mixture else "",
     ]
