@@ -38,4 +38,6 @@ class Implementation:
     gathered_layers: float = 2.0
     """Layers whose parameters are whole at once under ZeRO-3 (prefetch included)."""
     transient: float = 1.0
-    """Bytes alive in the backward of one layer, relative to the layer's activations."""
+    """Bytes of activation gradients alive in one layer's backward, relative to the fused block's."""
+    step_bytes: float = 0.0
+    """Temporary bytes a parameter in the optimizer step (foreach copies)."""

@@ -1,0 +1,111 @@
+"""Data parallelism: what DDP, ZeRO, FSDP, HSDP and ZeRO++ send, per layer and per step.
+
+ZeRO stages 1 and 2 move DDP's bytes, stage 3 half as much again (arXiv:1910.02054 section 7); hybrid sharding
+keeps the gathers inside a shard group and reduces shards between groups; ZeRO++ (arXiv:2306.10209) quantises
+weights to one byte and gradients to half a byte, and gathers for backward inside a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshwright.cost.collectives import Group, all_gather_seconds, all_reduce_seconds, groups, tiers
+from meshwright.cost.shares import RankParameters
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.columns import LayoutColumns, Number
+from meshwright.spec.workload import StateBytes
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Collectives of one kind on the data axis."""
+
+    collective: str
+    when: str
+    """forward or backward: of every micro-batch; gradients or parameters: once a step."""
+    count: Number
+    """Collectives a layer (1) or, for a bucketed whole-model reduction, a step."""
+    size: Number
+    sent: Number
+    seconds: Number
+
+
+def gather_flows(
+    share: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster, learning: float
+) -> list[Flow]:
+    """ZeRO-3 and FSDP: one layer's parameters gathered twice and its gradients scattered, every micro-batch."""
+    on = np.where(np.asarray(layout.zero_stage) == 3, 1.0, 0.0)
+    wire = np.where(np.asarray(layout.quantized_weights) > 0, 1.0, states.compute)
+    grads = np.where(np.asarray(layout.quantized_gradients) > 0, 0.5, states.reduce)
+    group = groups(layout)
+    secondary = np.asarray(layout.secondary_shard)
+    near = Group(np.where(secondary > 0, secondary, group["shard"].size), group["shard"].stride)
+    flows = []
+    for kind, axis in ((share.dense, "shard"), (share.expert, "expert_shard")):
+        if np.all(np.asarray(kind) == 0):
+            continue
+        whole = group["shard"] if axis == "shard" else _expert_shard(layout, group)
+        back = near if axis == "shard" else whole
+        for name, when, size, ring in (
+            ("all-gather", "forward", kind * wire, whole),
+            ("all-gather", "backward", kind * wire, back),
+            ("reduce-scatter", "backward", kind * grads * learning, whole),
+        ):
+            t = tiers(ring, cluster)
+            flows.append(
+                Flow(name, when, on, size, size * (t.size - 1) / t.size, all_gather_seconds(size, t))
+            )
+    return flows
+
+
+def _expert_shard(layout: LayoutColumns, group: dict[str, Group]) -> Group:
+    """The replicas of one expert that share its states."""
+    expert = group["expert_data"]
+    return Group(np.maximum(expert.size / layout.replicate, 1), expert.stride)
+
+
+def step_flows(
+    share: RankParameters,
+    states: StateBytes,
+    layout: LayoutColumns,
+    cluster: Cluster,
+    learning: float,
+    micro_batches: Number,
+) -> list[Flow]:
+    """Once a step (ZeRO-2: gradients every micro-batch): a whole rank's gradients reduced, parameters gathered."""
+    stage = np.asarray(layout.zero_stage)
+    group = groups(layout)
+    flows = []
+    for kind, data, shard in (
+        (share.dense, group["data"], group["shard"]),
+        (share.expert, group["expert_data"], _expert_shard(layout, group)),
+    ):
+        if np.all(np.asarray(kind) == 0):
+            continue
+        gradients = kind * states.reduce * learning
+        parameters = kind * states.compute * learning
+        whole, part = tiers(data, cluster), tiers(shard, cluster)
+        between = tiers(Group(layout.replicate, group["replicate"].stride), cluster)
+        plain = np.where(stage == 0, 1.0, 0.0)
+        sharded = np.where((stage == 1) | (stage == 2), 1.0, 0.0)
+        repeats = np.where(stage == 2, micro_batches, 1.0) * sharded
+        across = np.where((stage > 0) & (np.asarray(layout.replicate) > 1), 1.0, 0.0)
+        slice_ = gradients / part.size
+        flows += [
+            Flow("all-reduce", "gradients", plain, gradients, 2 * _sent(gradients, whole),
+                 all_reduce_seconds(gradients, whole)),
+            Flow("reduce-scatter", "gradients", repeats, gradients, _sent(gradients, part),
+                 all_gather_seconds(gradients, part)),
+            Flow("all-reduce", "gradients", across, slice_, 2 * _sent(slice_, between),
+                 all_reduce_seconds(slice_, between)),
+            Flow("all-gather", "parameters", sharded, parameters, _sent(parameters, part),
+                 all_gather_seconds(parameters, part)),
+        ]  # fmt: skip
+    return flows
+
+
+def _sent(size: Number, t: object) -> Number:
+    n = t.size  # type: ignore[attr-defined]
+    return size * (n - 1) / n
