@@ -55,9 +55,12 @@ def parse_cell(text: str) -> Cell:
     stripped = text.strip()
     if pair := _PAIR.fullmatch(stripped):
         forward, backward = (parse_cell(part) for part in pair.groups())
-        if isinstance(forward, Action) and isinstance(backward, Action):
-            if forward.kind == FORWARD and backward.kind == BACKWARD:
-                return Pair(forward, backward)
+        if (
+            isinstance(forward, Action)
+            and isinstance(backward, Action)
+            and (forward.kind, backward.kind) == (FORWARD, BACKWARD)
+        ):
+            return Pair(forward, backward)
         raise LayoutError(f"overlapped pair '{stripped}': a forward and a full backward, in this order, belong in it")
     if not (match := _CELL.fullmatch(stripped)):
         raise LayoutError(

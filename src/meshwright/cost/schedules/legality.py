@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 
 from meshwright.cost.schedules.order import rounds
 from meshwright.cost.schedules.placement import V_SHAPED
@@ -31,7 +32,7 @@ def takes(schedule: str, pipeline: int, micro_batches: int) -> bool:
 
 
 def check(schedule: str, pipeline: int, micro_batches: int, virtual_stages: int) -> None:
-    """Raise LayoutError, with the nearest legal values, unless PyTorch's class for `schedule` would take the numbers."""
+    """Raise LayoutError, with the nearest legal values, where PyTorch's class for `schedule` would refuse."""
     if schedule not in SCHEDULES:
         near = difflib.get_close_matches(schedule.lower(), SCHEDULES, n=3, cutoff=0.3)
         raise LayoutError(f"unknown pipeline schedule '{schedule}'.", legal=near or SCHEDULES)
@@ -59,7 +60,5 @@ def _check_stages(schedule: str, virtual_stages: int) -> None:
 def _nearest(schedule: str, pipeline: int, micro_batches: int) -> list[int]:
     """The nearest legal counts below and above."""
     below = next((m for m in range(micro_batches - 1, 0, -1) if takes(schedule, pipeline, m)), None)
-    above = next(
-        m for m in range(max(1, micro_batches + 1), max(0, micro_batches) + 2 * pipeline + 2) if takes(schedule, pipeline, m)
-    )
+    above = next(m for m in itertools.count(max(1, micro_batches + 1)) if takes(schedule, pipeline, m))
     return [m for m in (below, above) if m is not None]

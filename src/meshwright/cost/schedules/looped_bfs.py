@@ -1,6 +1,7 @@
 """Looped breadth-first: every local stage takes all micro-batches before the next one does (arXiv:2211.05953).
 
-With fully sharded parameters each stage is gathered once a pass and not once a round; all m micro-batches are in flight.
+With fully sharded parameters each stage is gathered once a pass and not once a round; all m micro-batches are in
+flight.
 """
 
 from __future__ import annotations

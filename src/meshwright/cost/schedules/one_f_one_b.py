@@ -1,4 +1,4 @@
-"""1F1B: p - r forwards, then a backward and a forward in turn, then the remaining backwards (arXiv:1806.03377, 2104.04473).
+"""1F1B: p - r forwards, then a backward and a forward in turn, then the other backwards (arXiv:1806.03377).
 
 The same bubble as GPipe, but rank r holds p - r micro-batches and not m.
 """

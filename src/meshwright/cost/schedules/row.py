@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 from meshwright.cost.schedules.action import BACKWARD, FORWARD, INPUT_GRADIENT, Action, Cell, Pair
 
@@ -15,7 +15,7 @@ class Row:
 
     def __init__(self) -> None:
         self.cells: list[Cell] = []
-        self._next: Counter[tuple[int, str]] = Counter()
+        self._next: defaultdict[tuple[int, str], int] = defaultdict(int)
 
     def count(self, stage: int, kind: str) -> int:
         """Micro-batches that have had this pass."""
@@ -31,5 +31,6 @@ class Row:
 
     def _take(self, stage: int, kind: str) -> Action:
         key = stage, INPUT_GRADIENT if kind == BACKWARD else kind
-        self._next[key] += 1
-        return Action(stage, kind, self._next[key] - 1)
+        micro_batch = self._next[key]
+        self._next[key] = micro_batch + 1
+        return Action(stage, kind, micro_batch)

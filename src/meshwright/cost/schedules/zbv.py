@@ -1,4 +1,7 @@
-"""ZB-V: two stages a rank, laid out as a V, no bubble where F, I and W take the same time (arXiv:2401.10241 section 6)."""
+"""ZB-V: two stages a rank, laid out as a V (arXiv:2401.10241 section 6).
+
+No bubble but the first fill where F, I and W take the same time.
+"""
 
 from __future__ import annotations
 
@@ -35,4 +38,6 @@ def rank_row(rank: int, pipeline: int, micro_batches: int, virtual_stages: int) 
     for stage in (up, down):
         while row.count(stage, WEIGHT_GRADIENT) < row.count(stage, INPUT_GRADIENT):
             row.add(stage, WEIGHT_GRADIENT)
+    if planned == micro_batches:
+        return row.cells
     return [cell for cell in row.cells if all(a.micro_batch < micro_batches for a in parts(cell))]
