@@ -206,7 +206,8 @@ def head_parameters(model: Model) -> int:
     bias = model.vocab if model.head_bias else 0
     pooler = _matrix(h, h, True) if model.pooler else 0
     mlm = _matrix(h, h, True) + norm_size(model) if model.mlm_head else 0
-    return table + projection + bias + pooler + mlm
+    sentence = _matrix(h, 2, True) if model.sentence_head else 0
+    return table + projection + bias + pooler + mlm + sentence
 
 
 def _mlp(model: Model, width: int, bias: bool) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from meshwright.spec.errors import ModelError
 
-LARGEST = 10_000_000
-"""Above any layer, width or vocabulary that exists; beyond it a number is a typing error."""
+LARGEST = 100_000_000
+"""Above any width, vocabulary or context that exists; a number beyond it is a slip of the pen."""
 
 
 class ConfigReader:
@@ -31,23 +30,17 @@ class ConfigReader:
                 return key, self.config[key]
         return keys[0], None
 
-    def integer(self, *keys: str, default: int | None = None, smallest: int = 1) -> int:
-        """A whole number of at least `smallest`; without a default a missing key is noted and `smallest` returned."""
+    def integer(self, *keys: str, default: int | None = None, smallest: int = 1, largest: int = LARGEST) -> int:
+        """A whole number in the given range; without a default a missing key is noted and `smallest` returned."""
         key, value = self.find(*keys)
         if value is None:
             if default is not None:
                 return default
             self.missing.append(" or ".join(keys))
             return smallest
-        return self._checked(key, value, smallest)
-
-    def _checked(self, key: str, value: Any, smallest: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, value, f"a whole number of at least {smallest}")
-        if isinstance(value, float) and (not math.isfinite(value) or value != int(value)):
-            raise self.error(key, value, f"a whole number of at least {smallest}")
-        if not smallest <= value <= LARGEST:
-            raise self.error(key, value, f"a whole number from {smallest} to {LARGEST}")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not smallest <= value <= largest or value != int(value):
+            raise self.error(key, value, f"a whole number from {smallest} to {largest}")
         return int(value)
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -68,13 +61,22 @@ class ConfigReader:
             raise self.error(key, value, "a string")
         return value
 
-    def sequence(self, key: str, kind: type, what: str) -> tuple[Any, ...]:
-        """A list whose members are all of one type; absent: empty."""
+    def strings(self, key: str) -> tuple[str, ...]:
+        """A list of strings; absent: empty."""
         value = self.config.get(key)
         if value is None:
             return ()
-        if not isinstance(value, list | tuple) or not all(isinstance(v, kind) and v is not True for v in value):
-            raise self.error(key, value, what)
+        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+            raise self.error(key, value, "a list of strings")
+        return tuple(value)
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of whole numbers from 0; absent: empty."""
+        value = self.config.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple) or not all(type(v) is int and v >= 0 for v in value):
+            raise self.error(key, value, "a list of whole numbers from 0")
         return tuple(value)
 
     def section(self, key: str) -> ConfigReader:
@@ -99,6 +101,12 @@ class ConfigReader:
 
 
 def shorten(value: Any) -> str:
-    """A value as it is shown in a message: one line, 60 characters at most."""
-    shown = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a very large number"
+    """A value as a message shows it: one line, 60 characters at most."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a number of more than 30 digits"
+    shown = repr(value)
     return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -23,8 +23,10 @@ class Experts:
     """Leading layers that keep the dense feed-forward part."""
     layer_every: int = 1
     """After the first dense layers, every n-th layer is a mixture."""
+    dense_layers: tuple[int, ...] = ()
+    """Further layers (from 0) that keep the dense feed-forward part."""
     router_bias: bool = False
-    """The router has a bias, one number an expert (gpt-oss)."""
+    """The router has a bias, one number an expert (gpt-oss; DeepSeek-V3's is set without gradients)."""
     expert_bias: bool = False
     """The experts' projections have biases (gpt-oss)."""
 
@@ -83,6 +85,8 @@ class Model:
     pooler: bool = False
     mlm_head: bool = False
     """BERT's masked-language head: a dense layer and a norm before the tied decoder."""
+    sentence_head: bool = False
+    """BERT's next-sentence head: two logits from the pooler."""
     tied_embeddings: bool = False
     causal: bool = True
     attention_window: int = 0
@@ -93,6 +97,8 @@ class Model:
     latent: LatentAttention | None = None
     warnings: tuple[str, ...] = ()
     """What the reader of the configuration had to assume."""
+    source: str = ""
+    """Where the figures come from (a preset's `_source`)."""
 
     @property
     def moe_layers(self) -> int:
@@ -102,6 +108,6 @@ class Model:
     def is_moe_layer(self, index: int) -> bool:
         """Whether layer `index` (from 0) is a mixture of experts."""
         e = self.experts
-        if e is None or index < e.first_dense_layers:
+        if e is None or index < e.first_dense_layers or index in e.dense_layers:
             return False
         return (index - e.first_dense_layers + 1) % e.layer_every == 0

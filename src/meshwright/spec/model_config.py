@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from meshwright.catalog.model_files import FOLDER, find_models, model_names, model_text
+from meshwright.catalog.model_files import find_models, model_file, model_names
 from meshwright.spec.config_reader import ConfigReader
 from meshwright.spec.errors import ModelError
-from meshwright.spec.families import FAMILIES, read_fields
+from meshwright.spec.families import FAMILIES, REFUSED, UNKNOWN, read_fields
 from meshwright.spec.model import Model
 from meshwright.spec.model_rules import checked
 
@@ -19,64 +19,108 @@ LARGEST_FILE_BYTES = 10 * 2**20
 
 
 def load_model(text: str) -> Model:
-    """The model that `text` names: a preset, a `config.json`, or a folder that holds one.
+    """The model that `text` names: a preset, else a `config.json` or a folder that holds one.
 
-    Raises ModelError: unknown name (with near ones), unreadable file, or a configuration that `read_config` refuses.
+    An exact preset name wins over a folder of that name (write `./gpt2` for the folder). Case, separators, the
+    organisation and endings such as `-hf` do not matter in a preset's name. Raises ModelError: unknown or ambiguous
+    name (with near ones), unreadable file, or a configuration that `read_config` refuses.
     """
-    path = Path(text)
-    if path.suffix == ".json" or (len(path.parts) > 1 and path.exists()) or path.is_dir():
-        return _load_file(path)
+    if not isinstance(text, str) or not text.strip():
+        raise ModelError(f"A model is named by a preset or a path, not by {text!r}.")
     found = find_models(text)
+    if found == (text.strip().lower(),):
+        return _load_file(model_file(found[0]), found[0])
+    path = _existing(text)
+    if path is not None:
+        return _load_file(path, path.resolve().parent.name if path.name == "config.json" else path.stem)
     if len(found) == 1:
-        return _preset(found[0])
+        return _load_file(model_file(found[0]), found[0])
     if found:
         raise ModelError(f"{text} can mean several presets.", legal=found)
-    near = difflib.get_close_matches(text.lower().rsplit("/", 1)[-1], model_names(), n=5, cutoff=0.5)
-    raise ModelError(f"{text} is neither a preset nor a path to a config.json.", legal=near)
+    near = difflib.get_close_matches(text.strip().lower().rsplit("/", 1)[-1], model_names(), n=5, cutoff=0.4)
+    raise ModelError(f"{text[:200]} is neither a preset nor a path to a config.json.", legal=near)
 
 
 def list_models() -> tuple[Model, ...]:
     """All presets, sorted by name."""
-    return tuple(_preset(name) for name in model_names())
+    return tuple(_load_file(model_file(name), name) for name in model_names())
 
 
 def read_config(config: Mapping[str, Any], name: str = "model") -> Model:
     """The model that a Hugging Face configuration describes.
 
-    An unknown architecture with the usual keys is read as a Llama, with a warning in `Model.warnings`.
-    Raises ModelError for missing keys (all of them named), wrong types and impossible numbers.
+    An unknown architecture with the usual keys is read as a Llama, with a warning in `Model.warnings`; of a
+    multimodal wrapper only `text_config` is read, with a warning. Raises ModelError for missing keys (all of them
+    named), wrong types and impossible numbers.
     """
     if not isinstance(config, Mapping):
-        raise ModelError(f"{name}: the configuration must be a JSON object, not {type(config).__name__}.")
-    reader = ConfigReader(config, name)
-    family = reader.text("model_type", "llama")
-    fields = read_fields(FAMILIES[family], reader)
-    return checked(Model(name=name, family=family, warnings=tuple(reader.warnings), **fields))
+        raise ModelError(f"{name}: a configuration is a JSON object, not a {type(config).__name__}.")
+    reader = _text_part(ConfigReader(config, name))
+    family = _family(reader)
+    fields = read_fields(FAMILIES.get(family, UNKNOWN), reader)
+    source = ConfigReader(config, name).text("_source")
+    return checked(Model(name=name, family=family, warnings=tuple(reader.warnings), source=source, **fields))
 
 
-def _preset(name: str) -> Model:
-    return read_config(_parsed(model_text(name), str(FOLDER / f"{name}.json")), name)
+def _text_part(reader: ConfigReader) -> ConfigReader:
+    """The reader of the language model inside a multimodal wrapper, or the reader itself."""
+    if reader.find("text_config")[1] is None:
+        return reader
+    others = sorted(key for key in reader.config if str(key).endswith("_config") and key != "text_config")
+    inner = reader.section("text_config")
+    left_out = [key for key in others if isinstance(reader.config[key], Mapping) and key != "quantization_config"]
+    inner.warnings.append(f"only text_config is read; left out: {', '.join(left_out) or 'everything around it'}")
+    return inner
 
 
-def _load_file(path: Path) -> Model:
-    file = path / "config.json" if path.is_dir() else path
+def _family(reader: ConfigReader) -> str:
+    """The configuration's `model_type`; raises ModelError where no decoder can stand for it."""
+    family = reader.text("model_type")
+    if family in FAMILIES:
+        return family
+    if family in REFUSED:
+        raise ModelError(f"{reader.where}: model_type {family}: {REFUSED[family]}.")
+    if reader.boolean("is_encoder_decoder", False):
+        raise ModelError(f"{reader.where}: is_encoder_decoder: encoder-decoder models are not modelled.")
+    what = f"model_type {family[:60]!r} is unknown" if family else "there is no model_type"
+    near = difflib.get_close_matches(family, FAMILIES, n=2)
+    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+    reader.warnings.append(
+        f"{what}{hint}: read as a Llama (RMSNorm, rotary positions, gated feed-forward), so counts may be off"
+    )
+    return family or "unknown"
+
+
+def _existing(text: str) -> Path | None:
+    """The configuration file that `text` is a path to. None: nothing is there, and it does not look like a path."""
+    path = Path(text)
+    try:
+        if path.is_dir():
+            return path / "config.json"
+        if path.exists() or path.suffix == ".json":
+            return path
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{text[:60]!r} cannot be opened: {_reason(error)}.") from error
+    return None
+
+
+def _load_file(file: Path, name: str) -> Model:
     try:
         if not file.is_file():
             raise ModelError(f"{file} does not exist or is not a file.")
         if file.stat().st_size > LARGEST_FILE_BYTES:
             raise ModelError(f"{file} is larger than 10 MiB; a config.json is a few KiB.")
-        text = file.read_text(encoding="utf-8")
+        parsed = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{file} cannot be read: {error}.") from error
-    name = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return read_config(_parsed(text, str(file)), name)
-
-
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{where} is not JSON: {error}.") from error
+        raise ModelError(f"{file} cannot be read: {_reason(error)}.") from error
+    except (json.JSONDecodeError, RecursionError, ValueError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{file} is not valid JSON: {_reason(error)}.") from error
     if not isinstance(parsed, dict):
-        raise ModelError(f"{where} must hold a JSON object, not {type(parsed).__name__}.")
-    return parsed
+        raise ModelError(f"{file} must hold a JSON object, not a {type(parsed).__name__}.")
+    return read_config(parsed, name)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

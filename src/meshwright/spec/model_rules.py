@@ -5,15 +5,37 @@ from __future__ import annotations
 from meshwright.spec.errors import ModelError
 from meshwright.spec.model import Model
 
+POSITIVE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab", "max_positions")
+
 
 def checked(model: Model) -> Model:
     """The model itself, or ModelError with the first rule that it breaks."""
+    for name in POSITIVE:
+        if getattr(model, name) < 1:
+            raise ModelError(f"{model.name}: {name} is {getattr(model, name)}, but must be at least 1.")
     if model.heads % model.kv_heads:
         raise ModelError(
             f"{model.name}: {model.kv_heads} key-value heads must divide {model.heads} heads.",
-            legal=[str(n) for n in range(1, min(model.heads, 256) + 1) if model.heads % n == 0],
+            legal=_near_divisors(model.heads, model.kv_heads),
         )
-    e = model.experts
-    if e is not None and e.per_token > e.count:
-        raise ModelError(f"{model.name}: a token cannot visit {e.per_token} of {e.count} experts.")
+    _check_experts(model)
     return model
+
+
+def _check_experts(model: Model) -> None:
+    e = model.experts
+    if e is None:
+        return
+    if e.per_token > e.count:
+        raise ModelError(f"{model.name}: a token cannot visit {e.per_token} of {e.count} experts a layer.")
+    if not model.moe_layers:
+        raise ModelError(
+            f"{model.name}: none of the {model.layers} layers is a mixture of experts (first {e.first_dense_layers} "
+            f"dense, then every {e.layer_every}th, dense besides: {len(e.dense_layers)})."
+        )
+
+
+def _near_divisors(number: int, wanted: int) -> list[str]:
+    """Up to five divisors of `number`, the nearest to `wanted` first."""
+    small = [n for n in range(1, min(number, 10_000) + 1) if number % n == 0]
+    return [str(n) for n in sorted(small, key=lambda n: abs(n - wanted))[:5]]

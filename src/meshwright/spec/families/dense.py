@@ -1,63 +1,190 @@
-"""Dense decoders. Each table follows the architecture's implementation in Hugging Face `transformers`."""
+"""Dense decoders with rotary positions. Each table follows the implementation in Hugging Face `transformers`."""
 
 from __future__ import annotations
 
 from meshwright.spec.config_reader import ConfigReader
 from meshwright.spec.families.family import Family, Fields
-
-LLAMA_KEYS = {
-    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads",),
-    "head_dim": ("head_dim",),
-    "ffn_hidden": ("intermediate_size", "ffn_hidden_size", "n_inner"),
-    "vocab": ("vocab_size",),
-    "max_positions": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len"),
-}
-GPT2_KEYS = {
-    "layers": ("n_layer", "num_hidden_layers", "num_layers"),
-    "hidden": ("n_embd", "hidden_size"),
-    "heads": ("n_head", "num_attention_heads"),
-    "ffn_hidden": ("n_inner", "intermediate_size", "ffn_hidden_size"),
-    "vocab": ("vocab_size",),
-    "max_positions": ("n_positions", "max_position_embeddings"),
-}
-BIASED = {
-    "gated_mlp": False,
-    "norm": "layernorm",
-    "qkv_bias": True,
-    "attention_out_bias": True,
-    "mlp_bias": True,
-}
-UNTIED = {"tied_embeddings": ("tie_word_embeddings", False)}
-TIED = {"tied_embeddings": ("tie_word_embeddings", True)}
+from meshwright.spec.families.keys import (
+    BIASED,
+    GPT2_KEYS,
+    LLAMA_KEYS,
+    ROTARY_POSITIONS,
+    TIED,
+    UNTIED,
+    attention_bias,
+    window,
+)
 
 
-def llama_biases(reader: ConfigReader, fields: Fields) -> Fields:
-    """`attention_bias` stands for all four projections."""
-    bias = reader.boolean("attention_bias", False)
+def _mistral(reader: ConfigReader, fields: Fields) -> Fields:
+    return window(reader, fields, every=1)
+
+
+def _qwen_window(reader: ConfigReader, fields: Fields) -> Fields:
+    """Qwen's window is off unless `use_sliding_window`, and then only in layers from `max_window_layers` on."""
+    if not reader.boolean("use_sliding_window", False):
+        return {}
+    first = reader.integer("max_window_layers", default=0, smallest=0)
+    if first and not reader.strings("layer_types"):
+        reader.warnings.append(f"the sliding window of the layers from {first} on is read as full attention")
+        return {}
+    return window(reader, fields, every=1)
+
+
+def _qwen3(reader: ConfigReader, fields: Fields) -> Fields:
+    return {**attention_bias(reader, fields), **_qwen_window(reader, fields)}
+
+
+def _gemma2(reader: ConfigReader, fields: Fields) -> Fields:
+    return {**attention_bias(reader, fields), **window(reader, fields, every=2, default=4096)}
+
+
+def _gemma3(reader: ConfigReader, fields: Fields) -> Fields:
+    every = reader.integer("sliding_window_pattern", default=6)
+    return {**attention_bias(reader, fields), **window(reader, fields, every=every, default=4096)}
+
+
+def _internlm(reader: ConfigReader, fields: Fields) -> Fields:
+    bias = reader.boolean("bias", True)
     return {"qkv_bias": bias, "attention_out_bias": bias}
 
 
-def learned_positions(reader: ConfigReader, fields: Fields) -> Fields:
-    """One learned row a position."""
-    return {"position_rows": fields["max_positions"]}
+def _phi(reader: ConfigReader, fields: Fields) -> Fields:
+    if reader.boolean("qk_layernorm", False):
+        raise reader.error("qk_layernorm", True, "false: Phi's query and key norms are not modelled")
+    return {}
 
+
+def _starcoder2(reader: ConfigReader, fields: Fields) -> Fields:
+    bias = reader.boolean("use_bias", True)
+    biases = dict.fromkeys(("qkv_bias", "attention_out_bias", "mlp_bias"), bias)
+    return {**biases, **window(reader, fields, every=1)}
+
+
+def _falcon(reader: ConfigReader, fields: Fields) -> Fields:
+    """Falcon-7B: one key-value head, one norm; Falcon-40B: `num_kv_heads` and two norms."""
+    new = reader.boolean("new_decoder_architecture", False)
+    parallel = new or reader.boolean("parallel_attn", True)
+    bias = reader.boolean("bias", False)
+    norms = reader.integer("num_ln_in_parallel_attn", default=2) if new else 1 if parallel else 2
+    heads = reader.integer("num_kv_heads", default=fields["heads"])
+    multi_query = reader.boolean("multi_query", True)
+    return {
+        "kv_heads": heads if new else 1 if multi_query else fields["heads"],
+        "parallel_block": parallel,
+        "norms_per_layer": norms,
+        "positions": "alibi" if reader.boolean("alibi", False) else "rotary",
+        **dict.fromkeys(("qkv_bias", "attention_out_bias", "mlp_bias"), bias),
+    }
+
+
+_LLAMA = Family(
+    keys=LLAMA_KEYS,
+    switches={**UNTIED, "mlp_bias": ("mlp_bias", False)},
+    defaults=ROTARY_POSITIONS,
+    more=attention_bias,
+)
 
 DENSE = {
-    "llama": Family(
+    "llama": _LLAMA,
+    "granite": _LLAMA,
+    "internlm": Family(keys=LLAMA_KEYS, switches=UNTIED, defaults=ROTARY_POSITIONS, more=_internlm),
+    "internlm2": Family(keys=LLAMA_KEYS, switches=UNTIED, defaults=ROTARY_POSITIONS),
+    "mistral": Family(keys=LLAMA_KEYS, switches=UNTIED, defaults=ROTARY_POSITIONS, more=_mistral),
+    "qwen2": Family(
         keys=LLAMA_KEYS,
-        switches={**UNTIED, "mlp_bias": ("mlp_bias", False)},
-        defaults={"max_positions": 2048},
-        more=llama_biases,
+        fixed={"qkv_bias": True},
+        switches=UNTIED,
+        defaults=ROTARY_POSITIONS,
+        more=_qwen_window,
     ),
-    "gpt2": Family(
-        keys=GPT2_KEYS,
-        fixed={**BIASED, "positions": "learned"},
+    "qwen3": Family(
+        keys=LLAMA_KEYS,
+        fixed={"qk_norm": "head"},
+        switches=UNTIED,
+        defaults={**ROTARY_POSITIONS, "head_dim": 128},
+        more=_qwen3,
+    ),
+    "gemma": Family(
+        keys=LLAMA_KEYS,
         switches=TIED,
-        defaults={"max_positions": 1024},
+        defaults={**ROTARY_POSITIONS, "head_dim": 256},
+        more=attention_bias,
+    ),
+    "gemma2": Family(
+        keys=LLAMA_KEYS,
+        fixed={"norms_per_layer": 4},
+        switches=TIED,
+        defaults={**ROTARY_POSITIONS, "head_dim": 256},
+        more=_gemma2,
+    ),
+    "gemma3_text": Family(
+        keys=LLAMA_KEYS,
+        fixed={"norms_per_layer": 4, "qk_norm": "head"},
+        switches=TIED,
+        defaults={**ROTARY_POSITIONS, "head_dim": 256},
+        more=_gemma3,
+    ),
+    "olmo2": Family(
+        keys=LLAMA_KEYS,
+        fixed={"qk_norm": "full"},
+        switches=UNTIED,
+        defaults=ROTARY_POSITIONS,
+        more=attention_bias,
+    ),
+    "phi": Family(
+        keys=LLAMA_KEYS,
+        fixed={**BIASED, "parallel_block": True, "norms_per_layer": 1, "head_bias": True},
+        switches=UNTIED,
+        defaults=ROTARY_POSITIONS,
+        more=_phi,
+    ),
+    "phi3": Family(keys=LLAMA_KEYS, switches=UNTIED, defaults=ROTARY_POSITIONS, more=_mistral),
+    "gpt_neox": Family(
+        keys=LLAMA_KEYS,
+        fixed=BIASED,
+        switches={
+            **UNTIED,
+            "parallel_block": ("use_parallel_residual", True),
+            "qkv_bias": ("attention_bias", True),
+            "attention_out_bias": ("attention_bias", True),
+        },
+        defaults=ROTARY_POSITIONS,
+    ),
+    "gptj": Family(
+        keys=GPT2_KEYS,
+        fixed={
+            "gated_mlp": False,
+            "norm": "layernorm",
+            "mlp_bias": True,
+            "parallel_block": True,
+            "norms_per_layer": 1,
+            "head_bias": True,
+        },
+        switches=UNTIED,
+        defaults=ROTARY_POSITIONS,
         ffn_multiple=4,
-        more=learned_positions,
+    ),
+    "starcoder2": Family(
+        keys=LLAMA_KEYS,
+        fixed={"gated_mlp": False, "norm": "layernorm"},
+        switches=TIED,
+        defaults=ROTARY_POSITIONS,
+        more=_starcoder2,
+    ),
+    "nemotron": Family(
+        keys=LLAMA_KEYS,
+        fixed={"gated_mlp": False, "norm": "layernorm"},
+        switches={**UNTIED, "mlp_bias": ("mlp_bias", False)},
+        defaults=ROTARY_POSITIONS,
+        more=attention_bias,
+    ),
+    "falcon": Family(
+        keys={**LLAMA_KEYS, "ffn_hidden": ("ffn_hidden_size",)},
+        fixed={"gated_mlp": False, "norm": "layernorm"},
+        switches=TIED,
+        defaults=ROTARY_POSITIONS,
+        ffn_multiple=4,
+        more=_falcon,
     ),
 }

@@ -35,16 +35,25 @@ class Family:
     """The remaining fields, from the configuration and what the tables gave."""
 
 
+MOST_LAYERS = 10_000
+DERIVED = ("kv_heads", "head_dim")
+"""Model fields that follow from the others where neither the configuration nor the family gives them."""
+
+
 def read_fields(family: Family, reader: ConfigReader) -> Fields:
     """The Model fields that a configuration of this family gives. Raises ModelError."""
-    optional = {"kv_heads", "head_dim"} | ({"ffn_hidden"} if family.ffn_multiple else set())
+    optional = set(DERIVED) | ({"ffn_hidden"} if family.ffn_multiple else set())
     fields: Fields = dict(family.fixed)
     for name, keys in family.keys.items():
-        if name in optional and reader.find(*keys)[1] is None:
+        default = family.defaults.get(name)
+        if default is None and name in optional and reader.find(*keys)[1] is None:
             continue
-        fields[name] = reader.integer(*keys, default=family.defaults.get(name))
-    for name, (key, default) in family.switches.items():
-        fields[name] = reader.boolean(key, default)
+        if name == "layers":
+            fields[name] = reader.integer(*keys, largest=MOST_LAYERS)
+        else:
+            fields[name] = reader.integer(*keys, default=default)
+    for name, (key, standard) in family.switches.items():
+        fields[name] = reader.boolean(key, standard)
     fields.update(family.more(reader, fields))
     reader.finish()
     return _completed(family, reader, fields)
