@@ -5,7 +5,12 @@ nanotron's eager layers cost milliseconds of launches each, Megatron's are fused
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+
+from meshwright.catalog.software_files import implementation_tables
+from meshwright.spec.errors import RequestError, WorkloadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +46,24 @@ class Implementation:
     """Bytes of activation gradients alive in one layer's backward, relative to the fused block's."""
     step_bytes: float = 0.0
     """Temporary bytes a parameter in the optimizer step (foreach copies)."""
+
+
+@cache
+def implementations() -> Mapping[str, Implementation]:
+    """The classes of software by name, from `catalog/implementations.toml`. Raises RequestError: a broken table."""
+    known = {f.name for f in fields(Implementation)} - {"name"}
+    found = {}
+    for name, table in implementation_tables().items():
+        unknown = sorted(set(table) - known)
+        if unknown:
+            raise RequestError(f"implementations.toml, [{name}]: unknown constant {unknown[0]}.", sorted(known))
+        found[name] = Implementation(name=name, **table)
+    return found
+
+
+def load_implementation(name: str) -> Implementation:
+    """The class of software called `name`. Raises WorkloadError with the legal names."""
+    found = implementations().get(name)
+    if found is None:
+        raise WorkloadError(f"There is no implementation class {name!r}.", sorted(implementations()))
+    return found
