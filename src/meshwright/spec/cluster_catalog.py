@@ -43,6 +43,8 @@ class Preset:
     intra: str
     """Name of the link inside a node."""
     host: Host
+    note: str = ""
+    """What everyone who uses the device should know."""
 
 
 def tokens(name: str) -> tuple[str, ...]:
@@ -90,7 +92,8 @@ def _preset(name: str, table: Table, host: Host, efficiency: Efficiency) -> Pres
         efficiency=efficiency,
         source=table["source"],
     )
-    return Preset(device, table["title"], table.get("devices_per_node", host.devices), table["intra"], host)
+    per_node = table.get("devices_per_node", host.devices)
+    return Preset(device, table["title"], per_node, table["intra"], host, table.get("note", ""))
 
 
 def efficiencies(tables: Table, devices: Iterable[str]) -> dict[str, Efficiency]:
