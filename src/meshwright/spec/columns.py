@@ -42,6 +42,8 @@ class LayoutColumns:
     secondary_shard: Number
     servers: Number
     staleness: Number
+    stage_layers: Any = ()
+    """Layers of each stage by hand: one tuple for all rows, or an object array of tuples; empty: balanced."""
 
     @property
     def data(self) -> Number:
@@ -63,7 +65,7 @@ class LayoutColumns:
         picked = {}
         for f in fields(self):
             value = getattr(self, f.name)
-            picked[f.name] = value[index] if isinstance(value, np.ndarray) else value
+            picked[f.name] = value[index] if isinstance(value, np.ndarray) and value.ndim else value
         return LayoutColumns(**picked)
 
     def row(self, index: int) -> Layout:
@@ -71,7 +73,7 @@ class LayoutColumns:
 
         def at(name: str) -> int:
             value = getattr(self, name)
-            return int(value[index]) if isinstance(value, np.ndarray) else int(value)
+            return int(value[index]) if np.ndim(value) else int(value)
 
         names = {"optimizer": "offload_optimizer", "parameters": "offload_parameters", "nvme": "offload_nvme"}
         quantized = {"weights": "quantized_weights", "gradients": "quantized_gradients"}
@@ -94,6 +96,7 @@ class LayoutColumns:
             secondary_shard=at("secondary_shard"),
             servers=at("servers"),
             staleness=at("staleness"),
+            stage_layers=self.stage_layers[index] if isinstance(self.stage_layers, np.ndarray) else self.stage_layers,
         )
 
 
@@ -121,10 +124,16 @@ def columns_of(layout: Layout) -> LayoutColumns:
         secondary_shard=layout.secondary_shard,
         servers=layout.servers,
         staleness=layout.staleness,
+        stage_layers=layout.stage_layers,
     )
 
 
 def stack(layouts: Sequence[Layout]) -> LayoutColumns:
     """Many Layouts as one set of integer arrays."""
     rows = [columns_of(layout) for layout in layouts]
-    return LayoutColumns(**{f.name: np.array([getattr(r, f.name) for r in rows]) for f in fields(LayoutColumns)})
+    by_hand = np.empty(len(rows), dtype=object)
+    for index, row in enumerate(rows):
+        by_hand[index] = row.stage_layers
+    names = [f.name for f in fields(LayoutColumns) if f.name != "stage_layers"]
+    arrays = {name: np.array([getattr(row, name) for row in rows], dtype=np.int64) for name in names}
+    return LayoutColumns(**arrays, stage_layers=by_hand)

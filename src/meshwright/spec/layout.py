@@ -22,6 +22,8 @@ RECOMPUTE = ("none", "selective", "full")
 CONTEXT_KINDS = ("ring", "allgather", "ulysses")
 OFFLOADS = ("optimizer", "parameters", "nvme")
 QUANTIZED = ("weights", "gradients")
+MAX_DEGREE = 1_000_000
+"""The largest number that a layout may hold; more is a slip of the keyboard."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from typing import Any
 
 from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import Layout
+from meshwright.spec.rules.shape import check_shape
 from meshwright.spec.tokens import data_tokens, degree_tokens, option_tokens, read_token
 
 MAX_LAYOUTS = 10_000
@@ -58,7 +59,9 @@ def parse_layout(text: str) -> Layout:
             writer[name] = word
         values |= fields
     _refuse_written_hybrid(values, writer)
-    return Layout(**values)
+    layout = Layout(**values)
+    check_shape(layout)
+    return layout
 
 
 def _clash(first: str, second: str) -> LayoutError:
@@ -75,7 +78,8 @@ def _refuse_written_hybrid(values: dict[str, Any], writer: dict[str, str]) -> No
     if replicas.lower().startswith("ps"):
         raise _clash(replicas, shards)
     if values["zero_stage"] == 3:
-        hybrid = f"hsdp{values['replicate']}x{values['shard']}"
+        replicate, shard = values["replicate"], values["shard"]
+        hybrid = f"hsdp{replicate}x{shard}" if replicate > 1 else f"fsdp{shard}"
         raise LayoutError(f"Replicas of a fully sharded group are not written {replicas} {shards}.", legal=(hybrid,))
 
 

@@ -20,7 +20,7 @@ The optimizer changes the moments only. Of `m` bytes a moment (4, in `pure` 2):
 | `sgd` | m | momentum |
 | `adafactor` | m (rows + columns) / (rows × columns), no first moment | arXiv:1804.04235 section 4 |
 | `muon` | m in hidden matrices, AdamW's 2m in embeddings and head | github.com/KellerJordan/Muon; torch.optim.Muon |
-| `adam8bit` | 2 and an fp32 scale a block of 256 for each moment | arXiv:2110.02861; bitsandbytes' optimizer block size |
+| `adam8bit` | 2, and an fp32 scale for each block of 256 of a moment | arXiv:2110.02861; bitsandbytes |
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ misspelt, and a reader.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -15,16 +15,15 @@ from typing import Any
 from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import (
     CONTEXT_KINDS,
+    MAX_DEGREE,
     MULTI_STAGE_SCHEDULES,
     OFFLOADS,
     QUANTIZED,
     RECOMPUTE,
     SCHEDULES,
+    V_SCHEDULES,
     Layout,
 )
-
-MAX_DEGREE = 1_000_000
-"""The largest number that a token may hold; more is a slip of the keyboard."""
 
 Fields = dict[str, Any]
 _NUMBER = "([0-9]+)"
@@ -220,7 +219,7 @@ def degree_tokens(layout: Layout) -> list[str]:
     if layout.expert != 1:
         tokens.append(f"ep{layout.expert}")
     if (layout.pipeline, layout.schedule, layout.virtual_stages) != (1, "1f1b", 1):
-        usual = 2 if layout.schedule in ("zbvzerobubble", "dualpipev") else 1
+        usual = 2 if layout.schedule in V_SCHEDULES else 1
         count = "" if layout.virtual_stages == usual else f":{layout.virtual_stages}"
         tokens.append(f"pp{layout.pipeline}:{layout.schedule}{count}")
     return tokens
