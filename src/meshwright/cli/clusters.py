@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +10,25 @@ from meshwright.cli.options import JsonOption, complete_device
 from meshwright.cli.screen import console, print_json
 from meshwright.cli.tables import table
 
+if TYPE_CHECKING:
+    from meshwright.spec.cluster import Link
+    from meshwright.spec.cluster_catalog import Preset
+
 EXAMPLES = ("meshwright clusters", "meshwright clusters H100", "meshwright clusters --json")
+DEVICES = (
+    "device",
+    ">GiB",
+    ">GB/s",
+    ">16 bit",
+    ">fp8",
+    ">a node",
+    "inside",
+    ">GB/s",
+    "between",
+    ">NICs",
+    ">GB/s",
+)
+LINKS = ("link", "is", ">GB/s", ">latency µs")
 
 
 def answer(
@@ -21,7 +39,8 @@ def answer(
 ) -> int:
     """List the devices, nodes and links that a cluster can be named by.
 
-    A cluster is COUNTxDEVICE (8xA100-40GB), NODESxPER_NODExDEVICE (4x8xH100) or a TOML file.
+    A cluster is COUNTxDEVICE (8xA100-40GB), NODESxPER_NODExDEVICE (4x8xH100) or a TOML file. Bandwidths are per device
+    or NIC and direction.
     """
     from meshwright.spec.cluster_catalog import links, near, presets
     from meshwright.spec.errors import ClusterError
@@ -30,56 +49,72 @@ def answer(
     chosen = {name: preset for name, preset in known.items() if text.lower() in name.lower()}
     if not chosen:
         raise ClusterError(f"No device's name contains {text!r}.", near(text, known))
-    rows = [
-        {
-            "name": name,
-            "title": preset.title,
-            "memory_bytes": preset.device.memory_bytes,
-            "memory_bytes_per_second": preset.device.memory_bytes_per_s,
-            "peak_flops": preset.device.peak_flops,
-            "devices_per_node": preset.devices_per_node,
-            "intra_node": wires[preset.intra].name,
-            "intra_node_bytes_per_second": wires[preset.intra].bytes_per_s,
-            "inter_node": wires[preset.host.nic].name,
-            "nic_bytes_per_second": wires[preset.host.nic].bytes_per_s,
-            "nics_per_node": preset.host.nics,
-            "source": preset.device.source,
-        }
-        for name, preset in chosen.items()
-    ]
+    devices = [_device(name, preset) for name, preset in chosen.items()]
+    wanted = {preset.intra for preset in chosen.values()} | {preset.host.nic for preset in chosen.values()}
+    shown = [_link(name, link) for name, link in wires.items() if not text or name in wanted]
     if as_json:
-        print_json({"clusters": rows})
-        return 0
-    columns = (
-        "device",
-        ">GiB",
-        ">GB/s",
-        ">bf16 TFLOP/s",
-        ">fp8",
-        ">a node",
-        "inside",
-        ">GB/s",
-        "between",
-        ">NICs",
-        ">GB/s",
-    )
-    console().print(table(columns, [_cells(row) for row in rows]))
+        print_json({"clusters": devices, "links": shown})
+    else:
+        screen = console()
+        screen.print(table(DEVICES, [_device_cells(device) for device in devices]))
+        screen.print(table(LINKS, [_link_cells(link) for link in shown], "Links (--intra-node, --inter-node)"))
     return 0
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    """One device as text: memory in GiB, bandwidths in GB/s, peaks in TFLOP/s."""
-    tflops = {name: f"{flops / 1e12:,.0f}" for name, flops in row["peak_flops"].items()}
+def _device(name: str, preset: Preset) -> dict[str, Any]:
+    from meshwright.spec.cluster_catalog import links
+
+    intra, inter = links()[preset.intra], links()[preset.host.nic]
+    return {
+        "name": name,
+        "title": preset.title,
+        "memory_bytes": preset.device.memory_bytes,
+        "memory_bytes_per_second": preset.device.memory_bytes_per_s,
+        "peak_flops": preset.device.peak_flops,
+        "devices_per_node": preset.devices_per_node,
+        "intra_node": preset.intra,
+        "intra_node_bytes_per_second": intra.bytes_per_s,
+        "inter_node": preset.host.nic,
+        "nic_bytes_per_second": inter.bytes_per_s,
+        "nics_per_node": preset.host.nics,
+        "source": preset.device.source,
+    }
+
+
+def _link(name: str, link: Link) -> dict[str, Any]:
+    return {
+        "name": name,
+        "title": link.name,
+        "bytes_per_second": link.bytes_per_s,
+        "latency_seconds": link.latency_s,
+        "source": link.source,
+    }
+
+
+def _device_cells(device: dict[str, Any]) -> list[str]:
+    """One device as text: memory in GiB, bandwidths in GB/s."""
+    from meshwright.spec.units import flops
+
+    peak = device["peak_flops"]
     return [
-        row["name"],
-        f"{row['memory_bytes'] / 2**30:.1f}",
-        f"{row['memory_bytes_per_second'] / 1e9:,.0f}",
-        tflops.get("bf16", "–"),
-        tflops.get("fp8", "–"),
-        f"{row['devices_per_node']}",
-        row["intra_node"],
-        f"{row['intra_node_bytes_per_second'] / 1e9:,.0f}",
-        row["inter_node"],
-        f"{row['nics_per_node']:g}",
-        f"{row['nic_bytes_per_second'] / 1e9:,.1f}",
+        device["name"],
+        f"{device['memory_bytes'] / 2**30:.1f}",
+        f"{device['memory_bytes_per_second'] / 1e9:,.0f}",
+        flops(max(peak.get("bf16", 0), peak.get("fp16", 0))),
+        flops(peak["fp8"]) if "fp8" in peak else "",
+        f"{device['devices_per_node']}",
+        device["intra_node"],
+        f"{device['intra_node_bytes_per_second'] / 1e9:,.0f}",
+        device["inter_node"],
+        f"{device['nics_per_node']:g}",
+        f"{device['nic_bytes_per_second'] / 1e9:g}",
+    ]
+
+
+def _link_cells(link: dict[str, Any]) -> list[str]:
+    return [
+        link["name"],
+        link["title"],
+        f"{link['bytes_per_second'] / 1e9:g}",
+        f"{link['latency_seconds'] * 1e6:g}",
     ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from meshwright.plan.published import PublishedRun
 
 EXAMPLES = ("meshwright history llama --device H100", "meshwright history --limit 5", "meshwright history bloom --json")
-COLUMNS = ("run", "model", ">devices", "device", "layout", ">seq", ">batch", ">step s", ">tokens/s/device", ">peak GiB")
+COLUMNS = ("run", "model", "devices", "layout", ">seq × batch", ">step s", ">tokens/s/device", ">peak GiB")
 
 
 def answer(
@@ -73,11 +73,9 @@ def _cells(run: PublishedRun) -> list[str]:
     return [
         run.id,
         run.model_name,
-        f"{run.devices}",
-        run.device,
+        f"{run.devices}×{run.device}",
         run.layout,
-        run.text("seq_len"),
-        run.text("global_batch"),
+        f"{run.text('seq_len')} × {run.text('global_batch') or '?'}",
         f"{seconds:.3g}{doubt}" if seconds else "",
         f"{tokens:,.0f}{doubt}" if tokens else "",
         "out of memory" if run.out_of_memory else run.text("peak_mem_gib"),

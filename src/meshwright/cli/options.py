@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -27,6 +28,15 @@ def complete_cluster(incomplete: str) -> list[str]:
     if not count.replace("x", "").isdigit():
         count, times, device = "8", "x", incomplete
     return [f"{count}{times}{name}" for name in complete_device(device)]
+
+
+def one_of(words: Sequence[str]) -> Callable[[str], list[str]]:
+    """A completion that offers the words that start with what was typed."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]

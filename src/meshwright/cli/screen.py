@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-WIDTH_WITHOUT_TERMINAL, NARROWEST = 120, 100
+WIDTH_WITHOUT_TERMINAL = 140
 
 
 def console() -> Console:
