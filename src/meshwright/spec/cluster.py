@@ -15,8 +15,10 @@ class Efficiency:
     """Share of peak that large matrix products reach."""
     matmul_fp8: float = 0.6
     """The same for fp8 products, quantisation included."""
-    matmul_half_flops: float = 2e9
-    """FLOPs of one product at which half of `matmul` is reached (launch, ramp-up, wave tails)."""
+    matmul_overhead_s: float = 10e-6
+    """Seconds that one product loses to launch, ramp-up and wave tails."""
+    matmul_tile: float = 64.0
+    """Elements that each dimension of a product is rounded up by: narrow products are slower."""
     attention: float = 0.5
     """Share of peak that a fused attention kernel reaches."""
     memory: float = 0.8

@@ -94,7 +94,7 @@ def change(cluster: Cluster, options: Options) -> Cluster:
     nics = options.checked_nics_per_node()
     if options.inter_node is not None:
         return _network(cluster, options.inter_node, nics)
-    return cluster if nics is None else replace(cluster, nics_per_node=nics)
+    return cluster if nics is None else replace(cluster, nics_per_node=float(nics))
 
 
 def _resize(cluster: Cluster, per_node: int) -> Cluster:
@@ -127,4 +127,4 @@ def _network(cluster: Cluster, text: str, nics: float | None) -> Cluster:
         warnings += (
             f"{text.strip()} between nodes is taken as one NIC a node; write {usual} for {usual.split('x')[0]}.",
         )
-    return replace(cluster, inter=network.link, nics_per_node=count, warnings=warnings)
+    return replace(cluster, inter=network.link, nics_per_node=float(count), warnings=warnings)

@@ -23,7 +23,8 @@ UNITS: dict[str, Callable[[str], float]] = {
 }
 """How a text is read, by the key it stands under; under other keys it is a count (`312T`)."""
 FROM_ZERO = {"latency_s", "reserved_bytes", "fragmentation", "matmul_half_flops"}
-SHARES = {"matmul", "matmul_fp8", "attention", "memory", "link", "network", "fragmentation"}
+SHARES = {"matmul", "matmul_fp8", "attention", "memory", "fragmentation"}
+"""At most 1. Not `link` and `network`: switches that add up in flight (NVLS, SHARP) beat the nominal figure."""
 MOST = 1e30
 MOST_DEVICES = 2**20
 

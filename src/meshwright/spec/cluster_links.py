@@ -31,8 +31,8 @@ KINDS = {
 }
 """Words that may follow a speed: the network's name and the preset whose latency it has."""
 
-NETWORK = re.compile(r"(?:(\d{1,6})\s*[x×*]\s*)?(.+)", re.IGNORECASE | re.DOTALL)
-SPEED = re.compile(r"([\d.]\S*(?:\s*[kKMGT]i?[Bb](?:ps|it/s|/s))?)(?:\s+([A-Za-z-]+))?")
+NETWORK = re.compile(r"(?:([0-9]{1,6})\s*[x×*]\s*)?(.+)", re.IGNORECASE | re.DOTALL)
+SPEED = re.compile(r"([0-9.]\S*(?:\s*[kKMGT]i?[Bb](?:ps|it/s|/s))?)(?:\s+([A-Za-z-]+))?")
 EXAMPLES = ("100Gbps", "4x200Gbps", "400Gbps IB", "25GB/s", "ib-hdr", "ib-ndr", "roce-400g", "ethernet-100g", "efa-p4d")
 
 

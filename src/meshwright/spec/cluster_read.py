@@ -30,7 +30,7 @@ def cluster_from(table: Table, where: str) -> Cluster:
     if own is None:
         raise read.error("`device` is missing.", ('device = "A100-80GB"', "[device]"))
     own = {"preset": own} if isinstance(own, str) else read.known(own, DEVICE, "[device]")
-    preset, assumed = resolve_device(read.text(own["preset"], "device")) if "preset" in own else (None, "")
+    preset, assumed = _preset(read, own)
     device = _device(read, own, preset.device if preset else None)
     nodes, per_node = _shape(read, table, preset)
     if preset is not None:
@@ -38,6 +38,16 @@ def cluster_from(table: Table, where: str) -> Cluster:
     else:
         cluster = _bare(read, table, device, nodes, per_node)
     return _overridden(read, table, cluster)
+
+
+def _preset(read: Fields, own: Table) -> tuple[Preset | None, str]:
+    """The device of the catalogue that the file starts from, if it does, and what was assumed in naming it."""
+    if "preset" not in own:
+        return None, ""
+    try:
+        return resolve_device(read.text(own["preset"], "device"))
+    except ClusterError as error:
+        raise read.error(str(error)) from error
 
 
 def _device(read: Fields, own: Table, preset: Device | None) -> Device:

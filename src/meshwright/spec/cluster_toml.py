@@ -62,7 +62,9 @@ def read_toml(text: str, where: str = "cluster text") -> Cluster:
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ClusterError(f"{where}: broken TOML: {error or 'nested too deep'}.") from error
+        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        last = f"at line {text.count(chr(10)) + 1}, the end"
+        raise ClusterError(f"{where}: broken TOML: {reason.replace('at end of document', last)}.") from error
     return cluster_from(table, where)
 
 

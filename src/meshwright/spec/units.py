@@ -16,6 +16,8 @@ KIB, MIB, GIB, TIB = 2.0**10, 2.0**20, 2.0**30, 2.0**40
 DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 BINARY = {"Ki": KIB, "Mi": MIB, "Gi": GIB, "Ti": TIB, "Pi": 2.0**50}
 
+PREFIXES = ("K", "M", "G", "T", "P")
+
 BYTES = {prefix + "B": factor for prefix, factor in (DECIMAL | BINARY).items()}
 BANDWIDTHS = {
     **{size + rate: factor for size, factor in BYTES.items() for rate in ("/s", "ps")},
@@ -25,7 +27,7 @@ BANDWIDTHS = {
 SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
-QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\W\d_][^\s\d]*)?")
+QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([^\W\d_][^\s\d]*)?")
 """A number and a unit, with or without a space between them."""
 
 
@@ -61,8 +63,10 @@ def _parse(
     factor = units.get(match[2] or "") if match else None
     if match is None or factor is None:
         prefix = (match[2] or "")[:1].upper() if match else ""
-        meant = tuple(f"{match[1]} {form.replace('G', prefix)}" for form in giga_forms) if match else ()
-        raise UnitError(f"{_short(text)} is not {what}.", meant if prefix in tuple("KMGTP") else examples)
+        meant = (
+            [f"{match[1]} {form.replace('G', prefix)}" for form in giga_forms] if match and prefix in PREFIXES else []
+        )
+        raise UnitError(f"{_short(text)} is not {what}.", meant or examples)
     value = float(match[1]) * factor
     if value < 0 or not math.isfinite(value):
         raise UnitError(f"{_short(text)} is not {what}: it must be finite and not below 0.", examples)
