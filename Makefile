@@ -12,7 +12,7 @@ SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13)
 .PHONY: demo test lint fix readme
 
 demo: $(VENV)/base.stamp
-	$(BIN)/meshwright plan
+	@$(BIN)/meshwright plan
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -q
@@ -34,13 +34,15 @@ $(VENV)/made.stamp:
 	@command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) here; Meshwright needs Python 3.11 to 3.13." >&2; exit 1; }
 	@$(PYTHON) -c '$(SUPPORTED)' || { echo "error: Meshwright needs Python 3.11 to 3.13, $(PYTHON) is" \
 	    "$$($(PYTHON) -V 2>&1). Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/base.stamp: $(VENV)/made.stamp pyproject.toml $(CONSTRAINTS)
-	$(PIP_INSTALL) --editable .
+	@echo "Installing Meshwright into $(VENV); a minute the first time."
+	@$(PIP_INSTALL) --editable .
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/made.stamp pyproject.toml $(CONSTRAINTS)
-	$(PIP_INSTALL) --editable ".[dev,train]"
+	@echo "Installing Meshwright with torch and the development tools into $(VENV); minutes the first time."
+	@$(PIP_INSTALL) --editable ".[dev,train]"
 	@touch $@ $(VENV)/base.stamp
