@@ -1,8 +1,8 @@
 """The preset models: one Hugging Face style `config.json` a model, in the folder `models`.
 
-A file's name is the preset's name. Keys beginning with `_` are ours: `_source` says where the figures come from, `_note`
-what was adapted. To add a model, drop its `config.json` into the folder under the model's name and add `_source`; other
-names for it go into `model_aliases.json`.
+A file's name is the preset's name. Keys beginning with `_` are ours: `_source` says where the figures come from,
+`_note` what was adapted. To add a model, drop its `config.json` into the folder under the model's name and add
+`_source`; other names for it go into `model_aliases.json`.
 """
 
 from __future__ import annotations

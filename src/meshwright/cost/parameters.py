@@ -7,9 +7,14 @@ parallelism replicates them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from meshwright.spec.errors import WorkloadError
 from meshwright.spec.model import Model
+
+Matrix = tuple[int, int, bool]
+"""Inputs, outputs, whether there is a bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ def attention_parameters(model: Model) -> int:
     return sum(_matrix(*shape) for shape in attention_matrices(model).values()) + sinks
 
 
-def attention_matrices(model: Model) -> dict[str, tuple[int, int, bool]]:
+def attention_matrices(model: Model) -> dict[str, Matrix]:
     """Attention's projections by name: inputs, outputs, bias.
 
     Plain attention has q, k, v and o. Latent attention (arXiv:2405.04434, section 2.1) has q (or q_down and q_up),
@@ -174,11 +179,11 @@ def router_parameters(model: Model) -> int:
 
 def norm_parameters(model: Model) -> int:
     """One layer's norms: those of the blocks, and those of queries, keys and latents."""
-    m = model.latent
+    m, terms = model.latent, norm_size(model) // model.hidden
     inner = {
         "none": 0,
-        "head": 2 * model.head_dim,
-        "full": (model.heads + model.kv_heads) * model.head_dim,
+        "head": 2 * model.head_dim * terms,
+        "full": (model.heads + model.kv_heads) * model.head_dim * terms,
     }[model.qk_norm]
     latent = m.q_lora_rank + m.kv_lora_rank if m else 0
     return model.norms_per_layer * norm_size(model) + inner + latent
@@ -210,10 +215,64 @@ def head_parameters(model: Model) -> int:
     return table + projection + bias + pooler + mlm + sentence
 
 
-def _mlp(model: Model, width: int, bias: bool) -> int:
+def mlp_matrices(model: Model, width: int, bias: bool) -> dict[str, Matrix]:
+    """The matrices of a feed-forward part of this width by name: up and down, and gate where it is gated."""
+    up = (model.hidden, width, bias)
+    gate = {"gate": up} if model.gated_mlp else {}
+    return {**gate, "up": up, "down": (width, model.hidden, bias)}
+
+
+def matmul_parameters(model: Model) -> int:
+    """Entries of the matrices that one token is multiplied by: the N of 6N FLOPs a token.
+
+    Left out: biases, norms, tables that are looked up, and experts not visited. The head counts, tied or not, as in
+    Megatron's formula (arXiv:2104.04473 equation 3), and so do router, shared experts' gate and embedding projection.
+    """
     h = model.hidden
-    ups = 2 if model.gated_mlp else 1
-    return ups * _matrix(h, width, bias) + _matrix(width, h, bias)
+    attention = sum(rows * columns for rows, columns, _ in attention_matrices(model).values())
+    dense = _entries(model, model.ffn_hidden)
+    moe, e = 0, model.experts
+    if e is not None:
+        moe = e.per_token * _entries(model, e.ffn_hidden) + _entries(model, e.shared_ffn_hidden) + h * e.count
+        moe += h if e.shared_gate else 0
+    width = model.embedding_dim or h
+    head = model.vocab * width + (2 * width * h if model.embedding_dim else 0) + (h * h if model.mlm_head else 0)
+    mixtures = model.moe_layers
+    return model.layers * attention + (model.layers - mixtures) * dense + mixtures * moe + head
+
+
+def lora_parameters(model: Model, rank: int, targets: Sequence[str]) -> int:
+    """Adapters of this rank on the named projections: rank × (inputs + outputs) each (arXiv:2106.09685 section 4.1).
+
+    q, k, v, o, gate, up and down name projections as in a Llama, fused ones apart. In latent attention q means both
+    query projections, k or v both key-value ones. Every routed expert has adapters of its own. Raises WorkloadError
+    for a projection that the model does not have.
+    """
+    latent = {"q": ("q_down", "q_up", "q"), "k": ("kv_down", "kv_up"), "v": ("kv_down", "kv_up"), "o": ("o",)}
+    legal = ("q", "k", "v", "o", *mlp_matrices(model, 1, False))
+    for target in targets:
+        if target not in legal:
+            raise WorkloadError(f"{model.name} has no projection {target!r} for an adapter.", legal=legal)
+    wanted = {name for t in targets for name in (latent.get(t, (t,)) if model.latent else (t,))}
+
+    def adapters(matrices: dict[str, Matrix]) -> int:
+        return rank * sum(rows + columns for name, (rows, columns, _) in matrices.items() if name in wanted)
+
+    dense = adapters(mlp_matrices(model, model.ffn_hidden, False))
+    moe, e = 0, model.experts
+    if e is not None:
+        moe = e.count * adapters(mlp_matrices(model, e.ffn_hidden, False))
+        moe += adapters(mlp_matrices(model, e.shared_ffn_hidden, False)) if e.shared_ffn_hidden else 0
+    mixtures = model.moe_layers
+    return model.layers * adapters(attention_matrices(model)) + (model.layers - mixtures) * dense + mixtures * moe
+
+
+def _entries(model: Model, width: int) -> int:
+    return sum(rows * columns for rows, columns, _ in mlp_matrices(model, width, False).values())
+
+
+def _mlp(model: Model, width: int, bias: bool) -> int:
+    return sum(_matrix(*shape) for shape in mlp_matrices(model, width, bias).values())
 
 
 def _matrix(inputs: int, outputs: int, bias: bool) -> int:

@@ -36,7 +36,7 @@ class ConfigReader:
         if value is None:
             if default is not None:
                 return default
-            self.missing.append(" or ".join(keys))
+            self.missing.append(keys[0])
             return smallest
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not smallest <= value <= largest or value != int(value):

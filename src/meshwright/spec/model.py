@@ -23,7 +23,7 @@ class Experts:
     """Leading layers that keep the dense feed-forward part."""
     layer_every: int = 1
     """After the first dense layers, every n-th layer is a mixture."""
-    dense_layers: tuple[int, ...] = ()
+    dense_layers: frozenset[int] = frozenset()
     """Further layers (from 0) that keep the dense feed-forward part."""
     router_bias: bool = False
     """The router has a bias, one number an expert (gpt-oss; DeepSeek-V3's is set without gradients)."""

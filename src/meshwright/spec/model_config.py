@@ -36,9 +36,9 @@ def load_model(text: str) -> Model:
     if len(found) == 1:
         return _load_file(model_file(found[0]), found[0])
     if found:
-        raise ModelError(f"{text} can mean several presets.", legal=found)
+        raise ModelError(f"{text!r} can mean several presets.", legal=found)
     near = difflib.get_close_matches(text.strip().lower().rsplit("/", 1)[-1], model_names(), n=5, cutoff=0.4)
-    raise ModelError(f"{text[:200]} is neither a preset nor a path to a config.json.", legal=near)
+    raise ModelError(f"{text[:200]!r} is neither a preset nor a path to a config.json.", legal=near)
 
 
 def list_models() -> tuple[Model, ...]:
@@ -53,13 +53,18 @@ def read_config(config: Mapping[str, Any], name: str = "model") -> Model:
     multimodal wrapper only `text_config` is read, with a warning. Raises ModelError for missing keys (all of them
     named), wrong types and impossible numbers.
     """
+    return _read(config, name, where=name)
+
+
+def _read(config: Mapping[str, Any], name: str, where: str) -> Model:
     if not isinstance(config, Mapping):
-        raise ModelError(f"{name}: a configuration is a JSON object, not a {type(config).__name__}.")
-    reader = _text_part(ConfigReader(config, name))
+        raise ModelError(f"{where}: a configuration is a JSON object, not a {type(config).__name__}.")
+    outer = ConfigReader(config, where)
+    reader = _text_part(outer)
     family = _family(reader)
     fields = read_fields(FAMILIES.get(family, UNKNOWN), reader)
-    source = ConfigReader(config, name).text("_source")
-    return checked(Model(name=name, family=family, warnings=tuple(reader.warnings), source=source, **fields))
+    model = Model(name=name, family=family, warnings=tuple(reader.warnings), source=outer.text("_source"), **fields)
+    return checked(model, where)
 
 
 def _text_part(reader: ConfigReader) -> ConfigReader:
@@ -105,21 +110,23 @@ def _existing(text: str) -> Path | None:
 
 
 def _load_file(file: Path, name: str) -> Model:
+    text = _text_of(file)
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{file} is not valid JSON: {error}.") from error
+    return _read(parsed, name, where=str(file))
+
+
+def _text_of(file: Path) -> str:
     try:
         if not file.is_file():
             raise ModelError(f"{file} does not exist or is not a file.")
         if file.stat().st_size > LARGEST_FILE_BYTES:
             raise ModelError(f"{file} is larger than 10 MiB; a config.json is a few KiB.")
-        parsed = json.loads(file.read_text(encoding="utf-8"))
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{file} cannot be read: {_reason(error)}.") from error
-    except (json.JSONDecodeError, RecursionError, ValueError) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(f"{file} is not valid JSON: {_reason(error)}.") from error
-    if not isinstance(parsed, dict):
-        raise ModelError(f"{file} must hold a JSON object, not a {type(parsed).__name__}.")
-    return read_config(parsed, name)
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Dense models with learned or ALiBi positions: GPT-2, OPT, BLOOM, MPT, BERT, and Megatron-LM's own arguments."""
+"""Dense models with learned or ALiBi positions: GPT-2, OPT, BLOOM, MPT, BERT."""
 
 from __future__ import annotations
 
@@ -62,42 +62,6 @@ def _bert(reader: ConfigReader, fields: Fields) -> Fields:
     return {**learned_positions(reader, fields), "pooler": pretraining, "sentence_head": pretraining}
 
 
-def _megatron(reader: ConfigReader, fields: Fields) -> Fields:
-    """Megatron-LM's arguments, with its defaults (GPT: LayerNorm, biases everywhere, learned positions, tied)."""
-    bias = reader.boolean("add_bias_linear", True)
-    norm = reader.text("normalization", "LayerNorm")
-    positions = reader.text("position_embedding_type", "learned_absolute")
-    kinds = {"learned_absolute": "learned", "rope": "rotary"}
-    if norm not in ("LayerNorm", "RMSNorm"):
-        raise reader.error("normalization", norm, "LayerNorm or RMSNorm")
-    if positions not in kinds:
-        raise reader.error("position_embedding_type", positions, f"one of {', '.join(kinds)}")
-    if reader.find("num_experts")[1] is not None:
-        raise reader.error("num_experts", reader.config["num_experts"], "absent: write mixtures with a Mixtral's keys")
-    return {
-        "norm": "rmsnorm" if norm == "RMSNorm" else "layernorm",
-        "positions": kinds[positions],
-        "position_rows": fields["max_positions"] if kinds[positions] == "learned" else 0,
-        "gated_mlp": reader.boolean("swiglu", False),
-        "qkv_bias": bias or reader.boolean("add_qkv_bias", False),
-        "attention_out_bias": bias,
-        "mlp_bias": bias,
-        "qk_norm": "head" if reader.boolean("qk_layernorm", False) else "none",
-        "tied_embeddings": not reader.boolean("untie_embeddings_and_output_weights", False),
-    }
-
-
-_MEGATRON_KEYS = {
-    "layers": ("num_layers",),
-    "hidden": ("hidden_size",),
-    "heads": ("num_attention_heads",),
-    "kv_heads": ("num_query_groups",),
-    "head_dim": ("kv_channels",),
-    "ffn_hidden": ("ffn_hidden_size",),
-    "vocab": ("padded_vocab_size", "vocab_size"),
-    "max_positions": ("max_position_embeddings", "seq_length"),
-}
-
 ABSOLUTE = {
     "gpt2": Family(
         keys=GPT2_KEYS,
@@ -154,5 +118,4 @@ ABSOLUTE = {
         defaults={"token_types": 2},
         more=_bert,
     ),
-    "megatron": Family(keys=_MEGATRON_KEYS, ffn_multiple=4, more=_megatron),
 }

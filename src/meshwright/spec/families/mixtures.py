@@ -30,7 +30,7 @@ def _qwen2_moe(reader: ConfigReader, fields: Fields) -> Fields:
         shared_ffn_hidden=reader.integer("shared_expert_intermediate_size"),
         shared_gate=True,
         layer_every=reader.integer("decoder_sparse_step", default=1),
-        dense_layers=reader.integers("mlp_only_layers"),
+        dense_layers=frozenset(reader.integers("mlp_only_layers")),
     )
     return {"experts": experts, "qkv_bias": reader.boolean("qkv_bias", True)}
 
@@ -41,7 +41,7 @@ def _qwen3_moe(reader: ConfigReader, fields: Fields) -> Fields:
         reader.integer(*_PER_TOKEN),
         reader.integer("moe_intermediate_size"),
         layer_every=reader.integer("decoder_sparse_step", default=1),
-        dense_layers=reader.integers("mlp_only_layers"),
+        dense_layers=frozenset(reader.integers("mlp_only_layers")),
     )
     return {"experts": experts, **attention_bias(reader, fields)}
 
@@ -112,7 +112,7 @@ def _deepseek_experts(reader: ConfigReader, fields: Fields, balanced: bool) -> E
         shared_ffn_hidden=shared * width,
         first_dense_layers=first,
         router_bias=balanced,
-        dense_layers=tuple(i for i in range(first, fields["layers"]) if i % step),
+        dense_layers=frozenset(i for i in range(first, fields["layers"]) if i % step),
     )
 
 
