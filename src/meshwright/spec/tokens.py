@@ -219,8 +219,9 @@ def degree_tokens(layout: Layout) -> list[str]:
     if layout.expert != 1:
         tokens.append(f"ep{layout.expert}")
     if (layout.pipeline, layout.schedule, layout.virtual_stages) != (1, "1f1b", 1):
-        usual = 2 if layout.schedule in V_SCHEDULES else 1
-        count = "" if layout.virtual_stages == usual else f":{layout.virtual_stages}"
+        # Said where it can be chosen, so that a reader need not know what is usual.
+        only = 2 if layout.schedule in V_SCHEDULES else 1 if layout.schedule not in MULTI_STAGE_SCHEDULES else None
+        count = "" if layout.virtual_stages == only else f":{layout.virtual_stages}"
         tokens.append(f"pp{layout.pipeline}:{layout.schedule}{count}")
     return tokens
 

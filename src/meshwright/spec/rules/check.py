@@ -82,7 +82,8 @@ def check_layout(
         others = "".join(f" Also: {v.reason}." for v in fatal[1:])
         raise LayoutError(fatal[0].message + others, fatal[0].legal)
     job = Job(model, cluster, workload, spare)
-    refusals = tuple(f"{_named(v.refused_by)}: {v.message}" for v in found)
+    # Whoever names a runtime does not care for the others' refusals.
+    refusals = () if runtime else tuple(f"{_named(v.refused_by)}: {v.message}" for v in found)
     return refusals + tuple(text for note in NOTES if (text := note(job, layout)))
 
 

@@ -19,10 +19,15 @@ from meshwright.spec.rules.rule import Job, Note, Refusal, Rule, divisors, legal
 _ULYSSES = CONTEXT_KINDS.index("ulysses")
 
 
+def _splits() -> list[Rule]:
+    """The rules that every runtime enforces."""
+    return [rule for rule in RULES if rule.binds(None)]
+
+
 def _legal(job: Job, layout: Layout) -> list[str]:
     kind = "" if layout.context_kind == CONTEXT_KINDS[0] else f":{layout.context_kind}"
     candidates = range(1, max(2 * layout.context, 2) + 1)
-    degrees = legal_degrees(RULES, job, layout, "context", candidates)
+    degrees = legal_degrees(_splits(), job, layout, "context", candidates)
     return [f"cp{degree}{kind}" for degree in degrees]
 
 
@@ -58,7 +63,7 @@ def _explain_headless(job: Job, layout: Layout) -> Refusal:
         f"{job.model.kv_heads} key/value heads do not allow it."
     )
     fitting = [d // layout.tensor for d in divisors(job.model.heads) if d % layout.tensor == 0]
-    degrees = legal_degrees(RULES, job, layout, "context", fitting or [1])
+    degrees = legal_degrees(_splits(), job, layout, "context", fitting or [1])
     return text, [*(f"cp{degree}:ulysses" for degree in degrees), f"cp{layout.context}:ring"]
 
 

@@ -1,8 +1,8 @@
 """Rules that need nothing but the layout: numbers in range, and fields that go together.
 
 Offload and ZeRO++ conditions are DeepSpeed's (its configuration pages: `offload_optimizer` from stage 1,
-`offload_param` and NVMe with stage 3; ZeRO++, arXiv:2306.10209, builds on stage 3). Stages a rank are those that PyTorch
-2.13's schedule classes take.
+`offload_param` and NVMe with stage 3; ZeRO++, arXiv:2306.10209, builds on stage 3). Stages a rank are those that
+PyTorch 2.13's schedule classes take.
 """
 
 from __future__ import annotations
