@@ -20,9 +20,10 @@ UNITS: dict[str, Callable[[str], float]] = {
     "nvme_bytes_per_s": parse_bandwidth,
     "bytes_per_s": parse_bandwidth,
     "latency_s": parse_seconds,
+    "matmul_overhead_s": parse_seconds,
 }
 """How a text is read, by the key it stands under; under other keys it is a count (`312T`)."""
-FROM_ZERO = {"latency_s", "reserved_bytes", "fragmentation", "matmul_half_flops"}
+FROM_ZERO = {"latency_s", "reserved_bytes", "fragmentation", "matmul_overhead_s", "matmul_tile"}
 SHARES = {"matmul", "matmul_fp8", "attention", "memory", "fragmentation"}
 """At most 1. Not `link` and `network`: switches that add up in flight (NVLS, SHARP) beat the nominal figure."""
 MOST = 1e30
