@@ -144,7 +144,7 @@ COUNTED = {
 }
 BALANCED = {"deepseek-v3": 58 * 256, "kimi-k2": 60 * 384, "moonlight-16b-a3b": 26 * 64}
 """Router biases of the mixture layers: in the checkpoint, but buffers and not parameters in transformers."""
-ELSEWHERE = {"grok-1", "internlm-7b", "internlm2-7b"}
+ELSEWHERE = {"baichuan2-7b", "baichuan2-13b", "grok-1", "internlm-7b", "internlm2-7b", "qwen-7b"}
 """Architectures that transformers does not have."""
 
 
@@ -175,8 +175,17 @@ def test_total_is_what_llm_foundry_prints(name: str, count: int) -> None:
     assert parameters(load_model(name)).total == count
 
 
-# Billions on the cards of internlm/internlm-7b and internlm/internlm2-7b.
-@pytest.mark.parametrize(("name", "billions"), [("internlm-7b", 7.32), ("internlm2-7b", 7.74)])
+# Billions on the cards of internlm-7b, internlm2-7b, Qwen-7B, Baichuan2-7B-Base and Baichuan2-13B-Base.
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("internlm-7b", 7.32),
+        ("internlm2-7b", 7.74),
+        ("qwen-7b", 7.72),
+        ("baichuan2-7b", 7.51),
+        ("baichuan2-13b", 13.90),
+    ],
+)
 def test_total_rounds_to_what_the_card_says(name: str, billions: float) -> None:
     assert round(parameters(load_model(name)).total / 1e9, 2) == billions
 

@@ -49,6 +49,17 @@ def _internlm(reader: ConfigReader, fields: Fields) -> Fields:
     return {"qkv_bias": bias, "attention_out_bias": bias}
 
 
+def _qwen(reader: ConfigReader, fields: Fields) -> Fields:
+    """The first Qwen's `intermediate_size` is that of gate and up together."""
+    return {"ffn_hidden": fields["ffn_hidden"] // 2 or 1}
+
+
+def _baichuan(reader: ConfigReader, fields: Fields) -> Fields:
+    """The 7B has rotary positions; the 13B has ALiBi, and `model_max_length` alone."""
+    rotary = reader.find("max_position_embeddings")[1] is not None
+    return {"positions": "rotary" if rotary else "alibi"}
+
+
 def _phi(reader: ConfigReader, fields: Fields) -> Fields:
     if reader.boolean("qk_layernorm", False):
         raise reader.error("qk_layernorm", True, "false: Phi's query and key norms are not modelled")
@@ -91,6 +102,19 @@ DENSE = {
     "internlm": Family(keys=LLAMA_KEYS, switches=UNTIED, defaults=ROTARY_POSITIONS, more=_internlm),
     "internlm2": Family(keys=LLAMA_KEYS, switches=UNTIED, defaults=ROTARY_POSITIONS),
     "mistral": Family(keys=LLAMA_KEYS, switches=UNTIED, defaults=ROTARY_POSITIONS, more=_mistral),
+    "baichuan": Family(
+        keys={**LLAMA_KEYS, "max_positions": ("max_position_embeddings", "model_max_length")},
+        switches=UNTIED,
+        defaults=ROTARY_POSITIONS,
+        more=_baichuan,
+    ),
+    "qwen": Family(
+        keys=LLAMA_KEYS,
+        fixed={"qkv_bias": True},
+        switches=UNTIED,
+        defaults=ROTARY_POSITIONS,
+        more=_qwen,
+    ),
     "qwen2": Family(
         keys=LLAMA_KEYS,
         fixed={"qkv_bias": True},
