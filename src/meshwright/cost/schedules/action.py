@@ -12,7 +12,7 @@ KINDS = (FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
 """Forward; the whole backward; the gradient of the stage's input alone; the gradients of its weights."""
 
 _OVERLAP = "OVERLAP_F_B"
-_CELL = re.compile(r"(\d+)([FBIW])(\d+)")
+_CELL = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
 _PAIR = re.compile(r"\(([^;()]*);([^;()]*)\)" + _OVERLAP)
 
 
@@ -61,10 +61,10 @@ def parse_cell(text: str) -> Cell:
             and (forward.kind, backward.kind) == (FORWARD, BACKWARD)
         ):
             return Pair(forward, backward)
-        raise LayoutError(f"overlapped pair '{stripped}': a forward and a full backward, in this order, belong in it")
+        raise LayoutError(f"overlapped pair {stripped[:40]!r}: a forward and a full backward, in this order, belong in it")
     if not (match := _CELL.fullmatch(stripped)):
         raise LayoutError(
-            f"'{stripped}' is no compute action; one is stage, kind, micro-batch",
+            f"{stripped[:40]!r} is no compute action; one is stage, kind, micro-batch.",
             legal=("3F0", "3B0", "3I0", "3W0", f"(0F4;7B1){_OVERLAP}"),
         )
     stage, kind, micro_batch = match.groups()

@@ -31,8 +31,9 @@ def stage_ranks(table: Table) -> list[int]:
             ranks[stage] = rank
     if not ranks:
         raise LayoutError("schedule table: no ranks")
-    if missing := sorted(set(range(max(ranks))) - ranks.keys()):
-        raise LayoutError(f"schedule table: no rank computes stage {missing[0]}")
+    for expected, stage in enumerate(sorted(ranks)):
+        if stage != expected:
+            raise LayoutError(f"schedule table: no rank computes stage {expected}")
     return [ranks[stage] for stage in range(len(ranks))]
 
 

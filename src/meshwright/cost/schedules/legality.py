@@ -11,8 +11,12 @@ from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import SCHEDULES
 
 _ONE_STAGE = ("gpipe", "1f1b")
-
 _IN_ROUNDS = ("interleaved1f1b", "interleavedzerobubble")
+_RULES = {
+    "1f1b": "it needs a micro-batch for every rank",
+    "dualpipev": "it needs two micro-batches for every rank",
+    **dict.fromkeys(_IN_ROUNDS, "the number of rounds, micro-batches // ranks, must divide the micro-batches"),
+}
 
 
 def takes(schedule: str, pipeline: int, micro_batches: int) -> bool:
@@ -41,7 +45,8 @@ def check(schedule: str, pipeline: int, micro_batches: int, virtual_stages: int)
     _check_stages(schedule, virtual_stages)
     if not takes(schedule, pipeline, micro_batches):
         raise LayoutError(
-            f"{schedule} on {pipeline} pipeline ranks cannot run {micro_batches} micro-batches.",
+            f"{schedule} on {pipeline} pipeline ranks cannot run {micro_batches} micro-batches: "
+            f"{_RULES.get(schedule, 'it needs one at least')}.",
             legal=[str(m) for m in _nearest(schedule, pipeline, micro_batches)],
         )
 

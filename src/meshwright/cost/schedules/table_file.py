@@ -23,7 +23,10 @@ def parse_table(text: str) -> Table:
     Raises LayoutError naming row and column of a cell that is no compute action, and for a table that no pipeline
     could run (see `check_table`).
     """
-    rows = list(csv.reader(io.StringIO(text)))
+    try:
+        rows = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise LayoutError(f"schedule table: {error}") from None
     table = [_row(rank, cells) for rank, cells in enumerate(rows)]
     check_table(table)
     return table
