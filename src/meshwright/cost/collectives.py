@@ -68,7 +68,8 @@ def tiers(group: Group, cluster: Cluster) -> Tiers:
     width = cluster.devices_per_node
     per_node = np.clip(np.floor(width / np.asarray(group.stride, dtype=float)), 1, group.size)
     reached = cluster.device.efficiency
-    node = cluster.inter.bytes_per_s * cluster.nics_per_node * reached.network
+    spanned = np.ceil(group.size / per_node)
+    node = cluster.inter.bytes_per_s * cluster.nics_per_node * reached.network * spanned**-cluster.inter.congestion
     return Tiers(
         size=group.size,
         per_node=per_node,

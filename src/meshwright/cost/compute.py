@@ -13,6 +13,10 @@ from meshwright.spec.columns import Number
 from meshwright.spec.implementation import Implementation
 from meshwright.spec.workload import Workload
 
+ALIGNMENT = 8
+"""Elements of 16 bit that tensor cores want each row of a product to be a multiple of (NVIDIA, Matrix
+Multiplication Background: 16 bytes)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -20,7 +24,11 @@ class Rates:
 
     matmul: float
     matmul_overhead: float
-    """Seconds that one product loses to ramp-up and tails."""
+    """Seconds that one product loses to launch, ramp-up and tails."""
+    misaligned: float
+    """Slow-down of a product whose rows do not start on 16 bytes."""
+    tile: float
+    """Edge in elements that every dimension of a product is padded with on average."""
     attention: float
     memory: float
 
@@ -34,7 +42,9 @@ def rates(device: Device, workload: Workload, implementation: Implementation) ->
     matmul = dense * (reached.matmul_fp8 if workload.precision == "fp8" else reached.matmul)
     return Rates(
         matmul=matmul,
-        matmul_overhead=reached.matmul_half_flops / (wide * reached.matmul),
+        matmul_overhead=reached.matmul_overhead_s,
+        misaligned=reached.misaligned,
+        tile=reached.matmul_tile,
         attention=wide * reached.attention,
         memory=device.memory_bytes_per_s * reached.memory / implementation.elementwise,
     )
@@ -48,14 +58,23 @@ def smooth_max(a: Number, b: Number, sharpness: float = 4.0) -> Number:
     return high * (1 + ratio**sharpness) ** (1 / sharpness)
 
 
+def _padding(operation: Operation, r: Rates) -> Number:
+    """FLOPs done over FLOPs asked for: a product's dimensions are rounded up to tiles."""
+    if operation.shape is None:
+        return 1.0
+    m, n, k = operation.shape
+    padded = (1 + r.tile / m) * (1 + r.tile / n) * (1 + r.tile / k)
+    aligned = (np.mod(n, ALIGNMENT) == 0) & (np.mod(k, ALIGNMENT) == 0)
+    return padded * np.where(aligned, 1.0, r.misaligned)
+
+
 def _seconds(operation: Operation, flops: Number, moved: Number, products: float, r: Rates) -> Number:
     """Roofline time of `flops` and `moved` bytes, done in `products` kernels."""
     if operation.kind == ELEMENTWISE:
         return moved / r.memory
-    if operation.kind == ATTENTION:
-        return smooth_max(flops / r.attention, moved / r.memory) + products * r.matmul_overhead
-    assert operation.kind == MATMUL
-    return smooth_max(flops / r.matmul, moved / r.memory) + products * r.matmul_overhead
+    rate = r.attention if operation.kind == ATTENTION else r.matmul
+    busy = flops * _padding(operation, r) / rate
+    return smooth_max(busy, moved / r.memory) + products * r.matmul_overhead
 
 
 def forward_seconds(operation: Operation, r: Rates) -> Number:

@@ -54,9 +54,7 @@ def gather_flows(
             ("reduce-scatter", "backward", kind * grads * learning, whole),
         ):
             t = tiers(ring, cluster)
-            flows.append(
-                Flow(name, when, on, size, size * (t.size - 1) / t.size, all_gather_seconds(size, t))
-            )
+            flows.append(Flow(name, when, on, size, size * (t.size - 1) / t.size, all_gather_seconds(size, t)))
     return flows
 
 

@@ -98,9 +98,7 @@ def layer_exchanges(
     return exchanges
 
 
-def _tensor_exchanges(
-    model: Model, layout: LayoutColumns, z: ops.Sizes, cluster: Cluster
-) -> list[Exchange]:
+def _tensor_exchanges(model: Model, layout: LayoutColumns, z: ops.Sizes, cluster: Cluster) -> list[Exchange]:
     """Two all-reduces forward and two backward a layer (arXiv:1909.08053 section 3).
 
     Sequence parallelism makes each an all-gather and a reduce-scatter of the same bytes (arXiv:2205.05198).

@@ -141,7 +141,7 @@ def peak_memory(
         stage=np.array([position for _, position, _ in candidates])[best],
         instant=np.array([index for _, _, index in candidates])[best],
         reserved=peak * (1 + reached.fragmentation) + reached.reserved_bytes,
-        host=host_bytes(held, workload, layout, cluster),
+        host=host_bytes(held, state_bytes(workload, model), layout, cluster),
         ranks=ranks,
     )
 
@@ -166,7 +166,7 @@ def _rank(
     share = layer_share(model, layout)
     edges = is_first * first + is_last * last
     dense, expert = share.dense * layers + edges, share.expert * layers
-    states = state_bytes(workload)
+    states = state_bytes(workload, model)
     learning = learning_share(model, workload.tuning)
 
     rank = 0 if position == 0 else layout.pipeline - 1

@@ -11,8 +11,7 @@ import numpy as np
 from meshwright.cost.shares import RankParameters
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
-from meshwright.spec.optimizer import state_bytes
-from meshwright.spec.workload import Workload
+from meshwright.spec.workload import StateBytes
 
 HOST_ADAM_BYTES_PER_S = 40e9
 """Bytes/s of optimizer states that the CPU Adam of one host socket pair updates.
@@ -27,9 +26,8 @@ def _sharded(held: RankParameters, layout: LayoutColumns, from_stage: int) -> Nu
     return held.total / shards
 
 
-def offload_seconds(held: RankParameters, workload: Workload, layout: LayoutColumns, cluster: Cluster) -> Number:
+def offload_seconds(held: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> Number:
     """Seconds a step for offloaded states: transfers over the host link, CPU update, NVMe reads and writes."""
-    states = state_bytes(workload)
     mine = _sharded(held, layout, 1)
     link = cluster.host_link.bytes_per_s
     sharers = cluster.devices_per_node
@@ -43,9 +41,8 @@ def offload_seconds(held: RankParameters, workload: Workload, layout: LayoutColu
     return optimizer * (transfer + update) + weights + disk
 
 
-def host_bytes(held: RankParameters, workload: Workload, layout: LayoutColumns, cluster: Cluster) -> Number:
+def host_bytes(held: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> Number:
     """Host memory a node needs: the offloaded states of its devices, and pinned gradient buffers."""
-    states = state_bytes(workload)
     mine = _sharded(held, layout, 1)
     optimizer = np.asarray(layout.offload_optimizer) * (1 - np.asarray(layout.offload_nvme))
     per_device = optimizer * mine * (states.master + states.moments)

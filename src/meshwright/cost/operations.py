@@ -16,6 +16,8 @@ from meshwright.spec.model import Model
 from meshwright.spec.workload import Workload
 
 MATMUL, ATTENTION, ELEMENTWISE = "matmul", "attention", "elementwise"
+VOCABULARY_MULTIPLE = 128
+"""Rows that a tensor rank's part of the vocabulary is padded to (Megatron-LM's default)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Operation:
     """Forward FLOPs."""
     bytes: Number = 0.0
     """Forward memory traffic."""
+    shape: tuple[Number, Number, Number] | None = None
+    """m, n and k of a matrix product; a batch of products has the shape of one."""
     saved: Number = 0.0
     """Bytes kept for backward when nothing is recomputed."""
     input_gradient: float = 1.0
@@ -87,6 +91,7 @@ def _matmul(name: str, tokens: Number, inner: float, outer: Number, z: Sizes, **
         MATMUL,
         flops=2 * tokens * inner * outer,
         bytes=moved,
+        shape=(tokens, outer, inner),
         weight_gradient=1.0,
         backward_bytes=2.0,
         **more,
@@ -176,6 +181,7 @@ def _core(model: Model, workload: Workload, z: Sizes) -> list[Operation]:
             MATMUL,
             flops=2 * scores * key_dim,
             bytes=inputs + e * scores,
+            shape=(workload.seq_len, workload.seq_len, key_dim),
             saved=inputs,
             input_gradient=2.0,
             replayed=True,
@@ -193,6 +199,7 @@ def _core(model: Model, workload: Workload, z: Sizes) -> list[Operation]:
             MATMUL,
             flops=2 * scores * value_dim,
             bytes=e * scores + output,
+            shape=(workload.seq_len, value_dim, workload.seq_len),
             input_gradient=2.0,
             replayed=True,
         ),
@@ -261,9 +268,10 @@ def moe_block(model: Model, workload: Workload, layout: LayoutColumns, z: Sizes)
         Operation(
             "experts up",
             MATMUL,
-            2 * tokens * h * gates * width,
-            e * tokens * (h + gates * width) + weights * gates / (gates + 1),
-            e * tokens * h,
+            flops=2 * tokens * h * gates * width,
+            bytes=e * tokens * (h + gates * width) + weights * gates / (gates + 1),
+            shape=(tokens / local, gates * width, h),
+            saved=e * tokens * h,
             weight_gradient=1.0,
             backward_bytes=2.0,
         ),
@@ -277,9 +285,10 @@ def moe_block(model: Model, workload: Workload, layout: LayoutColumns, z: Sizes)
         Operation(
             "experts down",
             MATMUL,
-            2 * tokens * h * width,
-            e * tokens * (h + width) + weights / (gates + 1),
-            e * tokens * width,
+            flops=2 * tokens * h * width,
+            bytes=e * tokens * (h + width) + weights / (gates + 1),
+            shape=(tokens / local, h, width),
+            saved=e * tokens * width,
             weight_gradient=1.0,
             backward_bytes=2.0,
             dropped=drop,
@@ -301,7 +310,7 @@ def embedding_block(model: Model, workload: Workload, z: Sizes) -> list[Operatio
 def head_block(model: Model, workload: Workload, z: Sizes) -> list[Operation]:
     """Final norm, projection to the vocabulary and cross-entropy on the last stage; logits in fp32."""
     e, h = z.element, model.hidden
-    vocabulary = model.vocab / z.tensor
+    vocabulary = np.ceil(model.vocab / (VOCABULARY_MULTIPLE * z.tensor)) * VOCABULARY_MULTIPLE
     logits = z.tokens * vocabulary
     ops = [_norm("final norm", h, z, z.norm_tokens)] if model.final_norm else []
     if model.mlm_head:

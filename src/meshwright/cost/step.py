@@ -51,6 +51,8 @@ class StepTime:
     step_flows: tuple[Flow, ...]
     exposed: Mapping[str, Number]
     """Exposed seconds of communication by axis."""
+    held: RankParameters
+    """Parameters on one device of the first pipeline rank, before data ranks shard them."""
     window: Number
     """Backward seconds behind which the step's gradient traffic can hide."""
 
@@ -78,7 +80,7 @@ def step_time(
 ) -> StepTime:
     """Seconds of one step. Legality is not looked at: `spec.rules` does that."""
     r = rates(cluster.device, workload, implementation)
-    states = state_bytes(workload)
+    states = state_bytes(workload, model)
     learning = learning_share(model, workload.tuning)
     share = layer_share(model, layout)
     count = layers or balanced_layers(model, layout)
@@ -110,7 +112,7 @@ def step_time(
     window = (rank.input_gradient + rank.weight_gradient) * implementation.overlap * float(workload.overlap)
     data = _data_seconds(whole, window, implementation)
     optimizer = _optimizer_seconds(held, states.total, layout, r, learning, implementation)
-    offload = offload_seconds(held, workload, layout, cluster)
+    offload = offload_seconds(held, states, layout, cluster)
 
     alone = np.asarray(layout.pipeline) == 1
     edge = np.where(alone, embedding.total + head.total, np.maximum(np.maximum(first.total, last.total), 0.0))
@@ -129,7 +131,20 @@ def step_time(
         "pipeline": parts["pipeline communication"],
     }
     return StepTime(
-        total, parts, rank, first, last, send, m, count, tuple(exchanges), tuple(flows), tuple(whole), exposed, window
+        total=total,
+        parts=parts,
+        rank=rank,
+        first=first,
+        last=last,
+        send=send,
+        micro_batches=m,
+        layers=count,
+        exchanges=tuple(exchanges),
+        layer_flows=tuple(flows),
+        step_flows=tuple(whole),
+        exposed=exposed,
+        held=held,
+        window=window,
     )
 
 
@@ -184,7 +199,7 @@ def _layer_time(
 
     forward = compute.passes.forward + sum(ahead.values())
     backward = inputs + weights + replay + sum(back.values()) + sum(again.values())
-    many = np.where(np.asarray(layout.tensor) > 1, implementation.tensor_parallel_launches, 1.0)
+    many = 1.0 + implementation.tensor_parallel_launches * (layout.tensor - 1)
     launch = implementation.layer_seconds * many
     launched_forward = smooth_max(forward, launch)
     launched_backward = smooth_max(backward, launch * (implementation.backward_launches + full))

@@ -55,7 +55,9 @@ def price(
     groups: dict[tuple[object, ...], list[int]] = {}
     rows = list(read)
     for index, (_, nouns) in enumerate(rows):
-        groups.setdefault((nouns.model, nouns.cluster.name, nouns.cluster.inter, nouns.workload), []).append(index)
+        c = nouns.cluster
+        key = (nouns.model, c.name, c.devices_per_node, c.intra, c.inter, c.nics_per_node, nouns.workload)
+        groups.setdefault(key, []).append(index)
     priced: list[PricedRun | None] = [None] * len(rows)
     for members in groups.values():
         nouns = rows[members[0]][1]

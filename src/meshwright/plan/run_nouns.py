@@ -14,14 +14,14 @@ from meshwright.spec.errors import RequestError
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.model_config import list_models
-from meshwright.plan.run_cluster import cluster_of_run
+from meshwright.spec.run_links import cluster_of_run
 from meshwright.spec.workload import Workload
 
 GATED = ("llama", "qwen", "internlm", "baichuan", "nanotron", "mistral", "mixtral")
 """Model names whose feed-forward part has three matrices; the other dense ones are GPTs and BERTs."""
 
 
-class UnpricedRun(RequestError):
+class UnpricedRunError(RequestError):
     """A published run that lacks something without which it has no price."""
 
 
@@ -36,22 +36,24 @@ class RunNouns:
 
 
 def nouns_of_run(run: PublishedRun) -> RunNouns:
-    """The nouns of a published run. Raises UnpricedRun, naming what is missing or not modelled."""
+    """The nouns of a published run. Raises UnpricedRunError, naming what is missing or not modelled."""
     for column in ("dp", "tp", "pp", "global_batch", "microbatch"):
         if run.count(column) is None:
-            raise UnpricedRun(f"{column} is not stated")
+            raise UnpricedRunError(f"{column} is not stated")
     software = framework_of(run.text("framework"))
     model = _model(run)
     layout = _layout(run, software, model)
     if layout.devices != run.devices:
-        raise UnpricedRun(f"the layout {layout} needs {layout.devices} devices, the run had {run.devices}")
+        raise UnpricedRunError(f"the layout {layout} needs {layout.devices} devices, the run had {run.devices}")
     workload = _workload(run, software, model)
     if workload.global_batch % (layout.data * layout.micro_batch):
-        raise UnpricedRun("the global batch is no multiple of data ranks × micro-batch")
-    cluster = cluster_of_run(run.row)
+        raise UnpricedRunError("the global batch is no multiple of data ranks × micro-batch")
+    cluster = cluster_of_run(
+        run.device, run.devices, run.count("gpus_per_node"), run.text("intra_link"), run.text("inter_link")
+    )
     precision = workload.precision
     if precision not in cluster.device.peak_flops:
-        raise UnpricedRun(f"{cluster.device.name} has no {precision} figure in the catalogue")
+        raise UnpricedRunError(f"{cluster.device.name} has no {precision} figure in the catalogue")
     return RunNouns(model, cluster, workload, layout)
 
 
@@ -74,11 +76,11 @@ def _model(run: PublishedRun) -> Model:
     heads, hidden = _number(run, "heads"), _number(run, "hidden")
     layers, vocab = _number(run, "layers"), _number(run, "vocab")
     if not heads:
-        raise UnpricedRun("heads are not stated")
+        raise UnpricedRunError("heads are not stated")
     if _number(run, "moe_experts"):
         return _mixture(run, layers, hidden, heads)
     if not vocab:
-        raise UnpricedRun("the vocabulary is not stated")
+        raise UnpricedRunError("the vocabulary is not stated")
     name = run.model_name
     gated = any(word in name.lower() for word in GATED)
     bert = "bert" in name.lower()
@@ -115,7 +117,7 @@ def _mixture(run: PublishedRun, layers: int, hidden: int, heads: int) -> Model:
                 return preset
             dense = min(e.first_dense_layers, 1) if layers < preset.layers else e.first_dense_layers
             return replace(preset, name=run.model_name, layers=layers, experts=replace(e, first_dense_layers=dense))
-    raise UnpricedRun(f"no preset has this mixture's numbers ({experts} experts, hidden {hidden})")
+    raise UnpricedRunError(f"no preset has this mixture's numbers ({experts} experts, hidden {hidden})")
 
 
 def _workload(run: PublishedRun, software: Table, model: Model) -> Workload:
@@ -149,7 +151,7 @@ def _precision(run: PublishedRun) -> str:
     for key, precision in (("nvfp4", "fp4"), ("fp8", "fp8"), ("bf16", "bf16"), ("fp16", "fp16"), ("tf32", "tf32")):
         if key in text:
             if precision in ("fp4",):
-                raise UnpricedRun(f"precision {text} is not modelled")
+                raise UnpricedRunError(f"precision {text} is not modelled")
             return precision
     return "fp32"
 

@@ -19,6 +19,8 @@ class Efficiency:
     """Seconds that one product loses to launch, ramp-up and wave tails."""
     matmul_tile: float = 64.0
     """Elements that each dimension of a product is rounded up by: narrow products are slower."""
+    misaligned: float = 8.0
+    """Slow-down of a product whose inner or outer dimension is no multiple of 8 elements."""
     attention: float = 0.5
     """Share of peak that a fused attention kernel reaches."""
     memory: float = 0.8
@@ -57,6 +59,8 @@ class Link:
     bytes_per_s: float
     latency_s: float
     source: str = ""
+    congestion: float = 0.0
+    """Between nodes: a collective over n nodes reaches n to the power of -congestion of the bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)

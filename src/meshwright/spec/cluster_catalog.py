@@ -123,7 +123,13 @@ def _check_constants(name: str, table: Table) -> None:
 def links() -> Mapping[str, Link]:
     """Every link of the catalogue by its preset's name."""
     return {
-        name: Link(table["title"], table["gb_per_s"] * 1e9, table["latency_us"] * 1e-6, table["source"])
+        name: Link(
+            table["title"],
+            table["gb_per_s"] * 1e9,
+            table["latency_us"] * 1e-6,
+            table["source"],
+            table.get("congestion", 0.0),
+        )
         for name, table in link_tables()["links"].items()
     }
 

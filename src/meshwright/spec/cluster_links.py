@@ -98,7 +98,8 @@ def _speed(text: str, whole: str) -> Link:
         raise ClusterError(f"{whole.strip()[:60]!r}: {match[2]!r} is no kind of network.", near(kind, KINDS))
     title, like = KINDS[kind]
     name = f"{title} {gbps(bytes_per_s)}" if match[2] else f"network {gbps(bytes_per_s)}"
-    return Link(name, bytes_per_s, links()[like].latency_s, "as given; latency as " + like)
+    known = links()[like]
+    return Link(name, bytes_per_s, known.latency_s, "as given; latency as " + like, known.congestion)
 
 
 def _bandwidth(text: str, whole: str) -> float:

@@ -133,7 +133,7 @@ def _link(read: Fields, key: str, value: Any) -> Link:
         raise read.error(f"[{key}] lacks {', '.join(lacking)}, or a `preset`.")
     link = _preset_link(read, key, table["preset"]) if "preset" in table else Link(key, 1.0, 0.0)
     changes: dict[str, Any] = {
-        name: read.number(table[name], name) for name in ("bytes_per_s", "latency_s") if name in table
+        name: read.number(table[name], name) for name in ("bytes_per_s", "latency_s", "congestion") if name in table
     }
     changes |= {name: read.text(table[name], name) for name in ("name", "source") if name in table}
     return replace(link, **changes)

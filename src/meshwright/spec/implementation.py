@@ -22,8 +22,8 @@ class Implementation:
     """Host seconds to launch one layer's forward kernels: a floor under the layer's time."""
     backward_launches: float = 1.5
     """Launch time of backward, relative to forward."""
-    tensor_parallel_launches: float = 1.0
-    """Launch time with tensor parallelism, relative to without: collectives are launches too."""
+    tensor_parallel_launches: float = 0.05
+    """What each further tensor rank adds to the launch time, as a share: the slowest host decides."""
     elementwise: float = 1.0
     """Memory traffic of norms, activations and residuals, relative to one fused kernel each."""
     micro_batch_seconds: float = 0.0
