@@ -1,0 +1,48 @@
+"""Plan: ranked Estimates, the rejected layouts and why, and what a person should know before acting on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.cost.result import Estimate
+from meshwright.plan.published import PublishedRun
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Layouts that lost for one reason."""
+
+    reason: str
+    count: int
+    example: str
+    """One of them, in layout notation."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoPoint:
+    """A layout that no other beats in both step time and memory."""
+
+    layout: str
+    step_seconds: float
+    reserved_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer of a search."""
+
+    plans: tuple[Estimate, ...]
+    """Best first."""
+    searched: int
+    """Layouts priced."""
+    feasible: int
+    """Of those, legal and within memory."""
+    seconds: float
+    rejected: tuple[Rejected, ...]
+    pareto: tuple[ParetoPoint, ...]
+    """Fastest first, each next one smaller."""
+    advice: tuple[str, ...]
+    """The rules of thumb with this job's numbers, and whether the search agrees."""
+    warnings: tuple[str, ...]
+    nearest: tuple[PublishedRun, ...]
+    """Published runs most like the best plan."""
