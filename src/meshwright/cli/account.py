@@ -2,83 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from meshwright.cli.bars import bar
 from meshwright.cli.documents import memory_parts
-from meshwright.cli.tables import table
+from meshwright.cli.tables import table, titled
 from meshwright.spec.notation import format_layout
 from meshwright.spec.units import binary, count, duration, gb_per_s, gib, percent
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group, RenderableType
+    from rich.text import Text
 
     from meshwright.cli.job import Job
-    from meshwright.cost.result import Estimate
+    from meshwright.cost.result import Estimate, Memory
 
 
-def heading(job: Job, priced: Estimate) -> str:
-    """What was priced, and what was chosen unasked."""
-    return "\n".join(
-        (f"[bold]{job_line(job)}[/]", f"Layout: [bold]{format_layout(priced.layout)}[/]", *note_lines(job))
-    )
+def blocks(job: Job, priced: Estimate) -> Iterator[RenderableType]:
+    """What `meshwright estimate` prints, from top to bottom."""
+    yield heading(job, f"Layout: {format_layout(priced.layout)}")
+    yield memory_block(priced)
+    yield time_block(priced)
+    yield speed_block(priced)
+    yield traffic_block(priced)
+    yield remarks("Assumptions", priced.assumptions)
+    yield remarks("Warnings", priced.warnings)
 
 
-def job_line(job: Job) -> str:
-    """Model, cluster and work in one line."""
+def heading(job: Job, *more: str) -> Text:
+    """Model, cluster and work, and what was chosen because nothing was said."""
+    from rich.text import Text
+
     w = job.workload
     software = f"{w.precision}, {w.optimizer} ({w.states}), {w.implementation}"
-    return f"{job.model.name} on {job.cluster.name}: {w.global_batch:,} × {w.seq_len:,} tokens a step, {software}"
+    work = f"{w.global_batch:,} × {w.seq_len:,} tokens a step, {software}"
+    text = Text(f"{job.model.name} on {job.cluster.name}: {work}", style="bold")
+    for line in more:
+        text.append(f"\n{line}")
+    if job.notes:
+        text.append(f"\n({'; '.join(job.notes)})", style="not bold dim")
+    return text
 
 
-def note_lines(job: Job) -> tuple[str, ...]:
-    """What was chosen because nothing was said."""
-    return (f"[dim]({'; '.join(job.notes)})[/]",) if job.notes else ()
-
-
-def memory_table(priced: Estimate) -> Table:
+def memory_block(priced: Estimate) -> Group:
     """Bytes of the fullest device at the peak instant, part by part."""
     memory = priced.memory
+    host = f"; {gib(memory.host_bytes)} of host memory a node" if memory.host_bytes else ""
     title = (
-        f"Memory: {gib(memory.reserved_bytes)} of {gib(memory.capacity_bytes)}, [bold]{memory.verdict}[/]; "
-        f"peak at {memory.peak_instant}, pipeline rank {memory.stage}"
+        f"Memory: {gib(memory.reserved_bytes)} of {gib(memory.capacity_bytes)}, {memory.verdict}; "
+        f"peak at {memory.peak_instant}{_where(priced, memory)}{host}"
     )
-    parts = memory_parts(priced)
-    if memory.host_bytes:
-        title += f"; {gib(memory.host_bytes)} of host memory a node"
-    return _parts_table(title, parts, gib, memory.capacity_bytes)
+    return _parts_block(title, memory_parts(priced), gib, memory.capacity_bytes)
 
 
-def time_table(priced: Estimate) -> Table:
+def _where(priced: Estimate, memory: Memory) -> str:
+    """The pipeline rank that is fullest, where there is more than one."""
+    if priced.layout.pipeline == 1:
+        return ""
+    return f" on {('the first', 'the last')[memory.stage != 0]} pipeline rank"
+
+
+def time_block(priced: Estimate) -> Group:
     """Seconds of a step, part by part."""
-    return _parts_table(f"Time: {duration(priced.step_seconds)} a step", priced.time, duration, priced.step_seconds)
+    return _parts_block(f"Time: {duration(priced.step_seconds)} a step", priced.time, duration, priced.step_seconds)
 
 
-def _parts_table(title: str, parts: Mapping[str, float], written: Callable[[float], str], whole: float) -> Table:
-    shown = {name: value for name, value in parts.items() if abs(value) > 0}
-    rows = [(name, written(value), percent(value / whole), bar(value / whole)) for name, value in shown.items()]
-    return table(("part", ">size", ">share", ""), rows, title)
+def _parts_block(title: str, parts: Mapping[str, float], written: Callable[[float], str], whole: float) -> Group:
+    rows = [
+        (name, written(value), percent(value / whole), bar(value / whole))
+        for name, value in parts.items()
+        if value / whole > 0.0005
+    ]
+    return titled(title, table(("", ">", ">", ""), rows, header=False))
 
 
-def speed_lines(priced: Estimate) -> str:
-    """Throughput and utilisation, with what they count."""
-    states = priced.state_bytes_per_parameter
-    return "\n".join(
-        (
-            f"Speed: {priced.tokens_per_second_per_device:,.0f} tokens/s a device; MFU {percent(priced.mfu)}, "
-            f"HFU {percent(priced.hfu)}, bubble {percent(priced.bubble)}",
-            f"Parameters: {count(priced.parameters)}, {count(priced.active_parameters)} active, "
-            f"{count(priced.parameters_per_device)} a device; states {states:g} bytes a parameter",
-            f"FLOPs a step: {priced.model_flops:.4g} for the model, {priced.hardware_flops:.4g} with recomputation",
-        )
-    )
+def speed_block(priced: Estimate) -> Group:
+    """Throughput and utilisation, sizes, and what is counted."""
+    states = f"{priced.state_bytes_per_parameter:.4g} bytes of states each"
+    rows = [
+        ("speed", f"{priced.tokens_per_second_per_device:,.0f} tokens/s a device"),
+        ("utilisation", f"MFU {percent(priced.mfu)}, HFU {percent(priced.hfu)}, bubble {percent(priced.bubble)}"),
+        ("FLOPs a step", f"{priced.model_flops:.4g} of the model, {priced.hardware_flops:.4g} with recomputation"),
+        ("parameters", f"{count(priced.parameters)}, {count(priced.active_parameters)} active, {states}"),
+        ("on one device", f"{count(priced.parameters_per_device)} parameters before data-parallel sharding"),
+    ]
+    return titled("Speed and size", table(("", ""), rows, header=False))
 
 
-def traffic_table(priced: Estimate) -> Table | str:
+def traffic_block(priced: Estimate) -> Group:
     """What one device sends in a step, by axis and collective."""
-    if not priced.traffic:
-        return "Traffic: none"
     rows = [
         (
             t.axis,
@@ -87,15 +100,17 @@ def traffic_table(priced: Estimate) -> Table | str:
             binary(t.bytes),
             duration(t.seconds),
             duration(t.exposed_seconds),
-            gb_per_s(t.bandwidth_to_hide) if t.bandwidth_to_hide else "cannot",
+            gb_per_s(t.bandwidth_to_hide) if t.bandwidth_to_hide else "cannot be hidden",
         )
         for t in priced.traffic
     ]
-    columns = ("axis", "collective", ">count", ">bytes", ">time", ">exposed", ">bandwidth to hide")
-    return table(columns, rows, "Traffic of a device in a step")
+    columns = ("axis", "collective", ">count", ">bytes", ">time", ">exposed", ">hidden from")
+    return titled("Traffic of a device in a step", table(columns, rows))
 
 
-def remarks(title: str, lines: Iterable[str]) -> str:
-    """A titled list, or nothing."""
-    listed = [f"  · {line}" for line in lines]
-    return "\n".join((f"[bold]{title}[/]", *listed)) if listed else ""
+def remarks(title: str, lines: Iterable[str]) -> RenderableType:
+    """A titled list of lines, or nothing."""
+    from rich.console import Group
+
+    rows = [("·", line) for line in lines]
+    return titled(title, table(("", ""), rows, header=False)) if rows else Group()

@@ -8,7 +8,7 @@ import typer
 
 from meshwright.cli.options import JsonOption, complete_device
 from meshwright.cli.screen import console, print_json
-from meshwright.cli.tables import table
+from meshwright.cli.tables import table, titled
 
 if TYPE_CHECKING:
     from meshwright.spec.cluster import Link
@@ -57,7 +57,7 @@ def answer(
     else:
         screen = console()
         screen.print(table(DEVICES, [_device_cells(device) for device in devices]))
-        screen.print(table(LINKS, [_link_cells(link) for link in shown], "Links (--intra-node, --inter-node)"))
+        screen.print(titled("Links (--intra-node, --inter-node)", table(LINKS, [_link_cells(link) for link in shown])))
     return 0
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from meshwright.cost.parameters import parameters
 from meshwright.cost.result import Estimate, Traffic
+from meshwright.plan.published import PublishedRun
 from meshwright.spec.cluster import Cluster, Link
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
@@ -105,4 +106,29 @@ def traffic_document(traffic: Traffic) -> dict[str, Any]:
         "seconds": traffic.seconds,
         "exposed_seconds": traffic.exposed_seconds,
         "bandwidth_to_hide": traffic.bandwidth_to_hide,
+    }
+
+
+def run_document(run: PublishedRun) -> dict[str, Any]:
+    """A published run with its source."""
+    return {
+        "id": run.id,
+        "source": run.source,
+        "source_locator": run.source_locator,
+        "model": run.model_name,
+        "parameters": run.parameters,
+        "device": run.device,
+        "devices": run.devices,
+        "layout": run.layout,
+        "seq_len": run.count("seq_len"),
+        "global_batch": run.count("global_batch"),
+        "precision": run.text("precision"),
+        "framework": run.text("framework"),
+        "step_seconds": run.step_seconds,
+        "tokens_per_second_per_device": run.tokens_per_second_per_device,
+        "peak_memory_gib": run.measure("peak_mem_gib"),
+        "out_of_memory": run.out_of_memory,
+        "time_ok": run.time_ok,
+        "role": run.text("role"),
+        "notes": run.text("notes"),
     }

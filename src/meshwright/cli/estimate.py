@@ -63,13 +63,5 @@ def _show(job: Job, priced: Estimate) -> None:
     from meshwright.cli import account
 
     screen = console()
-    for block in (
-        account.heading(job, priced),
-        account.memory_table(priced),
-        account.time_table(priced),
-        account.speed_lines(priced),
-        account.traffic_table(priced),
-        account.remarks("Assumptions", priced.assumptions),
-        account.remarks("Warnings", (*job.model.warnings, *job.cluster.warnings, *priced.warnings)),
-    ):
+    for block in account.blocks(job, priced):
         screen.print(block)

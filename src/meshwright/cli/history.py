@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,36 +34,14 @@ def answer(
     found = list_runs(model, device)
     shown = found[:limit]
     if as_json:
-        print_json({"found": len(found), "runs": [_facts(run) for run in shown]})
+        from meshwright.cli.documents import run_document
+
+        print_json({"found": len(found), "runs": [run_document(run) for run in shown]})
     else:
         screen = console()
         screen.print(table(COLUMNS, [_cells(run) for run in shown]))
         screen.print(f"{len(shown)} of {len(found)} runs; --limit shows more, --json also their sources and notes.")
     return 0 if found else 1
-
-
-def _facts(run: PublishedRun) -> dict[str, Any]:
-    return {
-        "id": run.id,
-        "source": run.source,
-        "source_locator": run.source_locator,
-        "model": run.model_name,
-        "parameters": run.parameters,
-        "device": run.device,
-        "devices": run.devices,
-        "layout": run.layout,
-        "seq_len": run.count("seq_len"),
-        "global_batch": run.count("global_batch"),
-        "precision": run.text("precision"),
-        "framework": run.text("framework"),
-        "step_seconds": run.step_seconds,
-        "tokens_per_second_per_device": run.tokens_per_second_per_device,
-        "peak_memory_gib": run.measure("peak_mem_gib"),
-        "out_of_memory": run.out_of_memory,
-        "time_ok": run.time_ok,
-        "role": run.text("role"),
-        "notes": run.text("notes"),
-    }
 
 
 def _cells(run: PublishedRun) -> list[str]:

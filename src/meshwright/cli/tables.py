@@ -6,21 +6,34 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
-    """A borderless table; a column whose name starts with `>` is flush right. Narrow screens fold cells, never cut."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> Table:
+    """A borderless table; a column whose name starts with `>` is flush right. Narrow screens fold cells, never cut.
+
+    Cells are plain text: brackets in them are no markup.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
-    grid = Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
-    )
+    box = SIMPLE_HEAD if header else None
+    grid = Table(box=box, show_header=header, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in columns:
         grid.add_column(
             column.removeprefix(">"), justify="right" if column.startswith(">") else "left", overflow="fold"
         )
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*(Text(cell) for cell in row))
     return grid
+
+
+def titled(title: str, body: Table) -> Group:
+    """A table under a line of its own, which may be wider than the table."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    return Group("", Text(title, style="bold"), Padding(body, (0, 0, 0, 2), expand=False))

@@ -11,10 +11,12 @@ from functools import cache
 from pathlib import Path
 
 from meshwright.catalog.run_files import FILE, read_runs_table
+from meshwright.cost.parameters import parameters
 from meshwright.plan.published import COLUMNS, REQUIRED, PublishedRun
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.errors import RequestError
 from meshwright.spec.layout import Layout
+from meshwright.spec.model import Model
 from meshwright.spec.workload import Workload
 
 GENERATIONS = (
@@ -67,19 +69,19 @@ def list_runs(
 
 
 def nearest_runs(
-    parameters: float, cluster: Cluster, layout: Layout, workload: Workload, k: int = 3
+    model: Model, cluster: Cluster, layout: Layout, workload: Workload, k: int = 3
 ) -> tuple[PublishedRun, ...]:
     """The `k` published runs most like a plan, nearest first; empty where none ran on this kind of device.
 
     Only runs with a step time that can be relied on count. The distance adds doublings of size, devices, degrees and
     sequence length, and a constant for another ZeRO stage, recomputation or device of the same chip.
     """
-    wanted = device_class(cluster.device.name)
+    wanted, size = device_class(cluster.device.name), parameters(model).total
     near = []
     for run in runs():
         other = device_class(run.device)
         if run.time_ok and _same_chip(wanted, other) and run.step_seconds is not None:
-            distance = _distance(run, parameters, cluster.devices, layout, workload)
+            distance = _distance(run, size, cluster.devices, layout, workload)
             near.append((distance + SAME_CHIP_DISTANCE * (other != wanted), run))
     return tuple(run for _, run in sorted(near, key=lambda pair: (pair[0], pair[1].id))[:k])
 
@@ -95,12 +97,12 @@ def _same_chip(one: str, other: str) -> bool:
     return one == other or any(one in names and other in names for names in GENERATIONS)
 
 
-def _distance(run: PublishedRun, parameters: float, devices: int, layout: Layout, workload: Workload) -> float:
+def _distance(run: PublishedRun, size: float, devices: int, layout: Layout, workload: Workload) -> float:
     def doublings(one: float, other: float | None) -> float:
         return 0.0 if other is None else abs(math.log2(one / other))
 
     return (
-        doublings(parameters, run.parameters)
+        doublings(size, run.parameters)
         + 0.5 * doublings(devices, run.devices)
         + 0.5 * (doublings(layout.tensor, run.count("tp")) + doublings(layout.pipeline, run.count("pp")))
         + 0.5 * doublings(workload.seq_len, run.count("seq_len"))

@@ -1,0 +1,85 @@
+"""`meshwright plan`: the layouts that fit, fastest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.job import JobOptions, read_job, takes_job
+from meshwright.cli.options import JsonOption, one_of
+from meshwright.cli.screen import console, print_json
+
+if TYPE_CHECKING:
+    from meshwright.cli.job import Job
+    from meshwright.plan.result import Plan
+
+EXAMPLES = (
+    "meshwright plan llama-2-7b --cluster 8xA100-40GB",
+    "meshwright plan gpt3-175b --cluster 4096xA100-80GB --global-batch 1536",
+    "meshwright plan ./config.json --cluster 4x8xH100 --inter-node 100Gbps --objective memory",
+    "meshwright plan llama-3-70b --cluster 64xH100 --json | jq '.plans[0].layout'",
+)
+OBJECTIVES = ("throughput", "memory", "devices")
+SEARCH = "Search"
+
+
+@takes_job
+def answer(
+    options: JobOptions,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="throughput, memory, or devices (the fewest that fit).",
+            autocompletion=one_of(OBJECTIVES),
+            rich_help_panel=SEARCH,
+        ),
+    ] = "throughput",
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Layouts to show.", rich_help_panel=SEARCH)] = 5,
+    offload: Annotated[
+        bool, typer.Option("--offload", help="Consider keeping states on the host too.", rich_help_panel=SEARCH)
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Find the layouts that fit and rank them; say why the others lost.
+
+    Exit code 1: none fits.
+    """
+    from meshwright.plan.search import make_plan
+
+    job = read_job(options)
+    plan = make_plan(job.model, job.cluster, job.workload, objective=objective, top=top, offload=offload)
+    if as_json:
+        print_json(_document(job, plan))
+    else:
+        _show(job, plan)
+    return 0 if plan.plans else 1
+
+
+def _document(job: Job, plan: Plan) -> dict[str, object]:
+    from meshwright.cli import documents
+
+    return {
+        "model": documents.model_document(job.model),
+        "cluster": documents.cluster_document(job.cluster),
+        "workload": documents.workload_document(job.workload),
+        "searched": plan.searched,
+        "feasible": plan.feasible,
+        "seconds": plan.seconds,
+        "plans": [documents.plan_document(priced, rank) for rank, priced in enumerate(plan.plans, 1)],
+        "rejected": plan.rejected,
+        "advice": plan.advice,
+        "warnings": plan.warnings,
+        "pareto": plan.pareto,
+        "nearest": [documents.run_document(run) for run in plan.nearest],
+        "notes": list(job.notes),
+    }
+
+
+def _show(job: Job, plan: Plan) -> None:
+    from meshwright.cli import ranking
+
+    screen = console()
+    for block in ranking.blocks(job, plan):
+        screen.print(block)

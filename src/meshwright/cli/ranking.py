@@ -1,0 +1,112 @@
+"""A Plan for people: the ranked layouts with bars, why others lost, advice, and the nearest published runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from meshwright.cli.account import heading, remarks
+from meshwright.cli.bars import bar
+from meshwright.cli.tables import table, titled
+from meshwright.spec.notation import format_layout
+from meshwright.spec.units import duration, gib, percent
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from meshwright.cli.job import Job
+    from meshwright.cost.result import Estimate
+    from meshwright.plan.published import PublishedRun
+    from meshwright.plan.result import ParetoPoint, Plan
+
+BAR_WIDTH = 12
+
+
+def blocks(job: Job, plan: Plan) -> Iterator[RenderableType]:
+    """What `meshwright plan` prints, from top to bottom; the answer comes last."""
+    searched = f"{plan.searched:,} layouts priced in {duration(plan.seconds)}, {plan.feasible:,} fit."
+    yield heading(job, searched)
+    if plan.plans:
+        yield ranked_table(plan.plans)
+    if len(plan.pareto) > 1:
+        yield pareto_block(plan.pareto, job.cluster.device.memory_bytes)
+    if plan.rejected:
+        rows = [(f"{lost.count:,}", lost.reason, lost.example) for lost in plan.rejected]
+        yield titled("Why the others lost", table((">layouts", "because", "for example"), rows))
+    if plan.nearest:
+        yield published_block(plan.nearest)
+    yield remarks("Advice", plan.advice)
+    yield remarks("Warnings", plan.warnings)
+    yield answer_line(plan)
+
+
+def ranked_table(plans: Sequence[Estimate]) -> Table:
+    """Layouts by rank, with bars of time (against the slowest shown) and memory (against the device)."""
+    slowest = max(priced.step_seconds for priced in plans)
+    rows = [
+        (
+            f"{rank}",
+            format_layout(priced.layout),
+            duration(priced.step_seconds),
+            bar(priced.step_seconds / slowest, BAR_WIDTH),
+            f"{priced.tokens_per_second_per_device:,.0f}",
+            percent(priced.mfu),
+            gib(priced.memory.reserved_bytes),
+            bar(priced.memory.reserved_bytes / priced.memory.capacity_bytes, BAR_WIDTH),
+            priced.memory.verdict,
+        )
+        for rank, priced in enumerate(plans, 1)
+    ]
+    return table((">", "layout", ">step", "", ">tokens/s/device", ">MFU", ">memory", "", ""), rows)
+
+
+def pareto_block(points: Sequence[ParetoPoint], capacity_bytes: float) -> Group:
+    """Layouts that no other beats in both time and memory, fastest first."""
+    slowest = max(point.step_seconds for point in points)
+    rows = [
+        (
+            duration(point.step_seconds),
+            bar(point.step_seconds / slowest, BAR_WIDTH),
+            gib(point.reserved_bytes),
+            bar(point.reserved_bytes / capacity_bytes, BAR_WIDTH),
+            point.layout,
+        )
+        for point in points
+    ]
+    return titled("Time against memory", table((">step", "", ">memory", "", "layout"), rows))
+
+
+def published_block(runs: Sequence[PublishedRun]) -> Group:
+    """Published runs with the figure that was measured."""
+    rows = [
+        (
+            run.id,
+            run.model_name,
+            f"{run.devices}×{run.device}",
+            run.layout,
+            f"{run.text('seq_len')} × {run.text('global_batch')}",
+            duration(run.step_seconds or 0.0),
+            f"{run.tokens_per_second_per_device or 0.0:,.0f}",
+        )
+        for run in runs
+    ]
+    columns = ("run", "model", "devices", "layout", ">seq × batch", ">step", ">tokens/s/device")
+    return titled("Nearest published runs, as measured", table(columns, rows))
+
+
+def answer_line(plan: Plan) -> Text:
+    """The answer in one line."""
+    from rich.text import Text
+
+    if not plan.plans:
+        return Text("\nNo layout fits.", style="bold")
+    best = plan.plans[0]
+    memory = best.memory
+    return Text(
+        f"\nUse {format_layout(best.layout)}: {duration(best.step_seconds)} a step, "
+        f"{best.tokens_per_second_per_device:,.0f} tokens/s a device, {gib(memory.reserved_bytes)} of "
+        f"{gib(memory.capacity_bytes)}, {memory.verdict}.",
+        style="bold",
+    )
