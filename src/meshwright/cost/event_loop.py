@@ -118,17 +118,23 @@ class EventLoop:
         unsent.clear()
 
     def _raise_deadlock(self, rank: int) -> None:
-        position = len(self.ends[rank])
-        stage, kind, i = stuck = self._rows[rank][position]
+        """Follow who waits for whom, from `rank` on, until a rank comes up again or has nothing left to do."""
+        waits: list[str] = []
+        seen: set[int] = set()
+        while rank not in seen and len(self.ends[rank]) < len(self._rows[rank]):
+            seen.add(rank)
+            position = len(self.ends[rank])
+            stuck = self._rows[rank][position]
+            needed = self._input_of(stuck)
+            waits.append(f"rank {rank} waits at action {position + 1} of its row, {stuck}, for {needed}")
+            rank = self._ranks[needed.stage]
+        raise LayoutError(f"the schedule deadlocks: {'; '.join(waits)}; rank {rank} never computes that")
+
+    def _input_of(self, action: Action) -> Action:
+        """What the action reads; every backward counts as one of the action's own kind."""
+        stage, kind, i = action
         if kind == FORWARD:
-            needed = Action(stage - 1, FORWARD, i)
-        elif kind == WEIGHT_GRADIENT:
-            needed = Action(stage, INPUT_GRADIENT, i)
-        elif stage + 1 < len(self._ranks):
-            needed = Action(stage + 1, kind, i)
-        else:
-            needed = Action(stage, FORWARD, i)
-        raise LayoutError(
-            f"the schedule deadlocks: rank {rank} waits for ever to compute {stuck}, action {position + 1} of its row, "
-            f"which needs {needed} of rank {self._ranks[needed.stage]}"
-        )
+            return Action(stage - 1, FORWARD, i)
+        if kind == WEIGHT_GRADIENT:
+            return Action(stage, INPUT_GRADIENT, i)
+        return Action(stage + 1, kind, i) if stage + 1 < len(self._ranks) else Action(stage, FORWARD, i)

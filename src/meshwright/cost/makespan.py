@@ -77,6 +77,11 @@ def largest(*values: Number) -> Number:
     return reduce(np.maximum, values)
 
 
+def one_rank(job: Job) -> Number:
+    """No pipeline: one rank does all the work."""
+    return job.m * (job.rank.total + job.edges)
+
+
 def gpipe(job: Job) -> Number:
     """A flow shop: one micro-batch passes all stages, the others follow at the slowest stage's pace."""
     f = job.rank.forward + _slowest_stage(job, job.first.forward, job.last.forward)

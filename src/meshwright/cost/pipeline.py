@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from meshwright.cost.makespan import FORMULAS, Job, Number, Passes, round_size
+from meshwright.cost.makespan import FORMULAS, Job, Number, Passes, one_rank, round_size
 from meshwright.spec.layout import SCHEDULES
 
 __all__ = [
@@ -63,13 +63,20 @@ def pipeline_seconds(
 
     Worst deviation from `simulate`, over p <= 16, micro-batch counts that PyTorch takes, and sends of up to 5 % of a
     rank's forward. Even stages: none under gpipe, 1f1b, interleaved1f1b and loopedbfs; 1.5 % under the zero-bubble
-    schedules (interleavedzerobubble with m < p: 4 %). Uneven stages, the first within 10 % of a rank's seconds, the
+    schedules (interleavedzerobubble with m < p: 5 %). Uneven stages, the first within 10 % of a rank's seconds, the
     last from -10 % to +30 %: gpipe none, 1f1b 0.5 %, the others 8 % (2 % on average).
     """
-    job = Job(pipeline, micro_batches, virtual_stages, rank, first, last, p2p_seconds)
-    alone = micro_batches * (rank.total + job.edges)
-    seconds = _by_schedule(schedule, [partial(formula, job) for formula in FORMULAS])
-    return np.where(np.asarray(pipeline) > 1, seconds, alone)[()]
+    columns: list[Number] = [pipeline, micro_batches, virtual_stages, p2p_seconds]
+    for passes in (rank, first, last):
+        columns += (passes.forward, passes.input_gradient, passes.weight_gradient)
+
+    def priced(
+        formula: Callable[[Job], Number], p: Number, m: Number, v: Number, send: Number, *passes: Number
+    ) -> Number:
+        return formula(Job(p, m, v, Passes(*passes[:3]), Passes(*passes[3:6]), Passes(*passes[6:]), send))
+
+    code = np.where(np.asarray(pipeline) > 1, schedule, len(FORMULAS))
+    return _by_code(code, [partial(priced, formula) for formula in (*FORMULAS, one_rank)], columns)
 
 
 def in_flight(
@@ -83,19 +90,9 @@ def in_flight(
     for r = 0 arXiv:2205.05198 section 4.2.3). Zero bubble: on every rank what rank 0 of 1f1b holds, v times the round
     (arXiv:2401.10241); dualpipev one chunk more (arXiv:2412.19437). Equal to the count over PyTorch's tables.
     """
-    p, m, v, r = pipeline, micro_batches, virtual_stages, rank
-    rounds = (v - 1) * round_size(p, m)
-    chunks: list[Callable[[], Number]] = [
-        lambda: v * m,
-        lambda: np.minimum(v * m, p - r),
-        lambda: np.minimum(v * m, rounds + 2 * (p - r - 1) + 1),
-        lambda: v * m,
-        lambda: np.minimum(v * m, rounds + p),
-        lambda: np.minimum(np.minimum(2 * m, 2 * p), m + r + 1),
-        lambda: np.minimum(2 * m, 2 * p + 1),
-    ]
-    held = _by_schedule(schedule, chunks) / v
-    return (held + 0.0 * np.asarray(r))[()]
+    most = virtual_stages * micro_batches
+    stages = _by_code(schedule, _STAGES_HELD, [pipeline, micro_batches, virtual_stages, rank])
+    return np.minimum(most, stages) / virtual_stages
 
 
 def awaiting_weight(
@@ -105,10 +102,10 @@ def awaiting_weight(
 
     In the same unit. Only interleavedzerobubble holds any at its peak: rank r puts off r weight gradients.
     """
-    p, m, v, r = pipeline, micro_batches, virtual_stages, rank
-    rounds = (v - 1) * round_size(p, m)
-    put_off = np.minimum(v * m, rounds + p) - np.minimum(v * m, rounds + p - r)
-    return np.where(np.asarray(schedule) == INTERLEAVED_ZERO_BUBBLE, put_off / v, 0.0)[()]
+    most = virtual_stages * micro_batches
+    held = (virtual_stages - 1) * round_size(pipeline, micro_batches) + pipeline
+    put_off = np.minimum(most, held) - np.minimum(most, held - rank)
+    return np.where(np.asarray(schedule) == INTERLEAVED_ZERO_BUBBLE, put_off / virtual_stages, 0.0)[()]
 
 
 def weight_versions(pipeline: Number, rank: Number) -> Number:
@@ -119,10 +116,26 @@ def weight_versions(pipeline: Number, rank: Number) -> Number:
     return pipeline - rank
 
 
-def _by_schedule(schedule: Number, formulas: Sequence[Callable[[], Number]]) -> Number:
-    """Each row by the formula of its schedule; formulas of schedules that no row has are not computed."""
-    code = np.asarray(schedule)
-    present = [k for k in range(len(SCHEDULES)) if np.any(code == k)]
+_STAGES_HELD: tuple[Callable[[Number, Number, Number, Number], Number], ...] = (
+    lambda p, m, v, r: v * m + 0 * r,
+    lambda p, m, v, r: p - r,
+    lambda p, m, v, r: (v - 1) * round_size(p, m) + 2 * (p - r - 1) + 1,
+    lambda p, m, v, r: v * m + 0 * r,
+    lambda p, m, v, r: (v - 1) * round_size(p, m) + p + 0 * r,
+    lambda p, m, v, r: np.minimum(2 * p, m + r + 1),
+    lambda p, m, v, r: 2 * p + 1 + 0 * r,
+)
+"""By a schedule's code: the stage activations that rank r would hold with enough micro-batches."""
+
+
+def _by_code(code: Number, formulas: Sequence[Callable[..., Number]], columns: Sequence[Number]) -> Number:
+    """Each row by the formula of its code; a formula sees only the rows that are its own."""
+    present = [k for k in range(len(formulas)) if np.any(np.asarray(code) == k)]
     if len(present) == 1:
-        return formulas[present[0]]()
-    return np.select([code == k for k in present], [formulas[k]() for k in present])
+        return formulas[present[0]](*columns)
+    code, *columns = np.broadcast_arrays(code, *columns)
+    result = np.full(code.shape, np.nan)
+    for k in present:
+        rows = code == k
+        result[rows] = formulas[k](*(column[rows] for column in columns))
+    return result

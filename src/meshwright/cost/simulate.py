@@ -52,32 +52,26 @@ class Simulation:
 
     @property
     def in_flight(self) -> list[int]:
-        """Of each rank: peak number of stage activations, each from its forward to its backward or input gradient."""
-        return self._peaks(activation=1.0, awaiting_weight=0.0)
+        """Of each rank: peak number of stage activations, each until its backward is complete."""
+        return self._peaks(awaiting_weight=1.0)
 
     @property
-    def awaiting_weight(self) -> list[int]:
-        """Of each rank: peak number of micro-batches of a stage between input gradient and weight gradient."""
-        return self._peaks(activation=0.0, awaiting_weight=1.0)
-
-    @property
-    def in_flight_until_weight(self) -> list[int]:
-        """As `in_flight`, but an activation counts until its weight gradient is done."""
-        return self._peaks(activation=1.0, awaiting_weight=1.0)
+    def in_flight_until_input_gradient(self) -> list[int]:
+        """As `in_flight`, without those that only wait for their weight gradient."""
+        return self._peaks(awaiting_weight=0.0)
 
     @property
     def in_flight_by_stage(self) -> list[int]:
-        """Of each stage: peak number of micro-batches between forward and backward or input gradient."""
+        """Of each stage: peak number of activations, each until its backward is complete."""
         stages = range(len(self.stage_ranks))
-        none = [0.0] * len(stages)
+        alone = [[float(s == stage) for s in stages] for stage in stages]
         return [
-            round(peak_held(self.table[rank], [float(s == stage) for s in stages], none))
-            for stage, rank in enumerate(self.stage_ranks)
+            round(peak_held(self.table[rank], one, one)) for rank, one in zip(self.stage_ranks, alone, strict=True)
         ]
 
-    def _peaks(self, activation: float, awaiting_weight: float) -> list[int]:
+    def _peaks(self, awaiting_weight: float) -> list[int]:
         n = len(self.stage_ranks)
-        return [round(peak_held(row, [activation] * n, [awaiting_weight] * n)) for row in self.table]
+        return [round(peak_held(row, [1.0] * n, [awaiting_weight] * n)) for row in self.table]
 
 
 def simulate(

@@ -61,7 +61,9 @@ def parse_cell(text: str) -> Cell:
             and (forward.kind, backward.kind) == (FORWARD, BACKWARD)
         ):
             return Pair(forward, backward)
-        raise LayoutError(f"overlapped pair {stripped[:40]!r}: a forward and a full backward, in this order, belong in it")
+        raise LayoutError(
+            f"overlapped pair {stripped[:40]!r}: a forward and a full backward, in this order, belong in it"
+        )
     if not (match := _CELL.fullmatch(stripped)):
         raise LayoutError(
             f"{stripped[:40]!r} is no compute action; one is stage, kind, micro-batch.",
