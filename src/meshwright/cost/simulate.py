@@ -65,9 +65,7 @@ class Simulation:
         """Of each stage: peak number of activations, each until its backward is complete."""
         stages = range(len(self.stage_ranks))
         alone = [[float(s == stage) for s in stages] for stage in stages]
-        return [
-            round(peak_held(self.table[rank], one, one)) for rank, one in zip(self.stage_ranks, alone, strict=True)
-        ]
+        return [round(peak_held(self.table[rank], one, one)) for rank, one in zip(self.stage_ranks, alone, strict=True)]
 
     def _peaks(self, awaiting_weight: float) -> list[int]:
         n = len(self.stage_ranks)
