@@ -92,7 +92,7 @@ def parameters(model: Model) -> Parameters:
     return Parameters(
         embedding=embedding_parameters(model),
         position=model.position_rows * model.hidden,
-        dense_layer=_layer(model, False) if moe < model.layers else None,
+        dense_layer=_layer(model, False) if moe == 0 or moe < model.layers else None,
         dense_layers=model.layers - moe,
         moe_layer=_layer(model, True) if moe else None,
         moe_layers=moe,

@@ -22,11 +22,15 @@ class RankLayers:
     last: Number
 
 
-def balanced_layers(model: Model, layout: LayoutColumns) -> RankLayers:
-    """Layers as even as they go; where they do not divide, the last stage and then the first get one less.
+def balanced_layers(model: Model, layout: LayoutColumns, by_cost: bool = False) -> RankLayers:
+    """Layers a rank: even, or (`by_cost`) cut so that layers and head weigh the same on every stage.
 
-    Embedding and head make those two the slowest stages, so they are the ones to relieve.
+    Even: where they do not divide, the last stage and then the first get one less; embedding and head make those two
+    the slowest. By cost: stage k ends at the first layer where k/S of the weight is reached, the rule of nanotron's
+    and torchtitan's splitters.
     """
+    if by_cost:
+        return _by_cost(model, layout)
     full = np.ceil(model.layers / layout.stages)
     missing = full * layout.stages - model.layers
     virtual = layout.virtual_stages
@@ -35,6 +39,19 @@ def balanced_layers(model: Model, layout: LayoutColumns) -> RankLayers:
         middle=full * virtual,
         last=full * virtual - np.where((missing > 0) & (layout.stages > 1), 1, 0),
     )
+
+
+def _by_cost(model: Model, layout: LayoutColumns) -> RankLayers:
+    layer = sum(count.layer_parameters(model, i).active for i in range(model.layers)) / model.layers
+    target = (model.layers + model.vocab * model.hidden / layer) / layout.stages
+    most = np.minimum(np.ceil(target - 1e-9), model.layers)
+    ahead = np.minimum(np.ceil((layout.stages - 1) * target - 1e-9), model.layers)
+    remainder = model.layers - ahead
+    alone = np.asarray(layout.stages) == 1
+    virtual = layout.virtual_stages
+    first = np.where(alone, model.layers, most * virtual)
+    last = np.where(alone, model.layers, most * (virtual - 1) + remainder)
+    return RankLayers(first, first, last)
 
 
 def given_layers(stage_layers: tuple[int, ...], pipeline: int) -> RankLayers:
@@ -74,7 +91,7 @@ def layer_share(model: Model, layout: LayoutColumns) -> RankParameters:
     moe_share = model.moe_layers / model.layers
     norms = count.norm_parameters(model)
     dense = norms + count.attention_parameters(model) / layout.tensor
-    if moe_share < 1:
+    if model.experts is None or moe_share < 1:
         dense = dense + (1 - moe_share) * count.dense_mlp_parameters(model) / layout.tensor
     if model.experts is None:
         return RankParameters(dense, 0.0 * dense)

@@ -1,4 +1,4 @@
-"""Published runs priced: grouped by what all but the layout share, so that a group is priced as columns."""
+"""Published runs priced, in columns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from meshwright.cost.memory import peak_memory
 from meshwright.cost.step import step_time
 from meshwright.cost.verdict import verdict
 from meshwright.plan.published import PublishedRun
+from meshwright.plan.run_groups import run_groups
 from meshwright.plan.run_nouns import RunNouns, nouns_of_run
-from meshwright.spec.columns import stack
 from meshwright.spec.errors import RequestError
 from meshwright.spec.implementation import Implementation, implementations
 
@@ -52,25 +52,19 @@ def price(
 ) -> list[PricedRun]:
     """Step seconds, peak bytes and verdict of every run, in the order given."""
     known = classes or implementations()
-    groups: dict[tuple[object, ...], list[int]] = {}
     rows = list(read)
-    for index, (_, nouns) in enumerate(rows):
-        c = nouns.cluster
-        key = (nouns.model, c.name, c.devices_per_node, c.intra, c.inter, c.nics_per_node, nouns.workload)
-        groups.setdefault(key, []).append(index)
     priced: list[PricedRun | None] = [None] * len(rows)
-    for members in groups.values():
-        nouns = rows[members[0]][1]
-        layouts = stack([rows[i][1].layout for i in members])
-        software = known[nouns.workload.implementation]
-        args = (nouns.model, nouns.cluster, nouns.workload, layouts, software)
-        seconds = np.broadcast_to(step_time(*args).total, (len(members),))
+    for group in run_groups([nouns for _, nouns in rows]):
+        software = known[group.workload.implementation]
+        args = (group.model, group.cluster, group.workload, group.layouts, software)
+        seconds = np.broadcast_to(step_time(*args).total, group.rows.shape)
         peak = peak_memory(*args)
-        for position, index in enumerate(members):
+        for position, index in enumerate(group.rows):
+            run, nouns = rows[index]
             bytes_, reserved = float(peak.bytes[position]), float(peak.reserved[position])
             priced[index] = PricedRun(
-                run=rows[index][0],
-                nouns=rows[index][1],
+                run=run,
+                nouns=nouns,
                 step_seconds=float(seconds[position]),
                 peak_bytes=bytes_,
                 verdict=verdict(bytes_, reserved, nouns.cluster.device.memory_bytes),

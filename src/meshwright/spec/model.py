@@ -103,6 +103,8 @@ class Model:
     @property
     def moe_layers(self) -> int:
         """Number of layers whose feed-forward part is a mixture of experts."""
+        if self.experts is None:
+            return 0
         return sum(self.is_moe_layer(i) for i in range(self.layers))
 
     def is_moe_layer(self, index: int) -> bool:
