@@ -42,7 +42,8 @@ def balanced_layers(model: Model, layout: LayoutColumns, by_cost: bool = False) 
 
 
 def _by_cost(model: Model, layout: LayoutColumns) -> RankLayers:
-    layer = sum(count.layer_parameters(model, i).active for i in range(model.layers)) / model.layers
+    whole = count.parameters(model)
+    layer = (whole.active - whole.outside) / model.layers
     target = (model.layers + model.vocab * model.hidden / layer) / layout.stages
     most = np.minimum(np.ceil(target - 1e-9), model.layers)
     ahead = np.minimum(np.ceil((layout.stages - 1) * target - 1e-9), model.layers)

@@ -47,7 +47,7 @@ def run_groups(runs: Sequence[RunNouns]) -> list[RunGroup]:
 def _key(run: RunNouns) -> tuple[object, ...]:
     c = run.cluster
     links = (c.device.name, c.devices_per_node, c.intra, c.inter, c.nics_per_node)
-    numbers = {} if run.model.experts or run.model.latent else dict.fromkeys(NUMBERS, 0)
+    numbers: dict[str, Any] = {} if run.model.experts or run.model.latent else dict.fromkeys(NUMBERS, 0)
     return (replace(run.model, **UNPRICED, **numbers), *links, replace(run.workload, global_batch=0))
 
 
