@@ -15,19 +15,7 @@ if TYPE_CHECKING:
     from meshwright.spec.cluster_catalog import Preset
 
 EXAMPLES = ("meshwright clusters", "meshwright clusters H100", "meshwright clusters --json")
-DEVICES = (
-    "device",
-    ">GiB",
-    ">GB/s",
-    ">16 bit",
-    ">fp8",
-    ">a node",
-    "inside",
-    ">GB/s",
-    "between",
-    ">NICs",
-    ">GB/s",
-)
+DEVICES = ("device", ">GiB", ">GB/s", ">16 bit TFLOP/s", ">8 bit", ">a node", "inside, GB/s", "between, GB/s a NIC")
 LINKS = ("link", "is", ">GB/s", ">latency µs")
 
 
@@ -92,23 +80,22 @@ def _link(name: str, link: Link) -> dict[str, Any]:
 
 
 def _device_cells(device: dict[str, Any]) -> list[str]:
-    """One device as text: memory in GiB, bandwidths in GB/s."""
-    from meshwright.spec.units import flops
-
+    """One device as text: memory in GiB, bandwidths in GB/s, peaks in TFLOP/s."""
     peak = device["peak_flops"]
     return [
         device["name"],
         f"{device['memory_bytes'] / 2**30:.1f}",
         f"{device['memory_bytes_per_second'] / 1e9:,.0f}",
-        flops(max(peak.get("bf16", 0), peak.get("fp16", 0))),
-        flops(peak["fp8"]) if "fp8" in peak else "",
+        _tflops(max(peak.get("bf16", 0), peak.get("fp16", 0))),
+        _tflops(peak["fp8"]) if "fp8" in peak else "",
         f"{device['devices_per_node']}",
-        device["intra_node"],
-        f"{device['intra_node_bytes_per_second'] / 1e9:,.0f}",
-        device["inter_node"],
-        f"{device['nics_per_node']:g}",
-        f"{device['nic_bytes_per_second'] / 1e9:g}",
+        f"{device['intra_node']} {device['intra_node_bytes_per_second'] / 1e9:g}",
+        f"{device['nics_per_node']:g}×{device['inter_node']} {device['nic_bytes_per_second'] / 1e9:g}",
     ]
+
+
+def _tflops(flops: float) -> str:
+    return f"{flops / 1e12:,.0f}" if flops >= 1e13 else f"{flops / 1e12:.2g}"
 
 
 def _link_cells(link: dict[str, Any]) -> list[str]:

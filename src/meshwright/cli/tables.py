@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -22,9 +22,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool
     box = SIMPLE_HEAD if header else None
     grid = Table(box=box, show_header=header, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in columns:
-        grid.add_column(
-            column.removeprefix(">"), justify="right" if column.startswith(">") else "left", overflow="fold"
-        )
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        # The first column names the row: it is never folded.
+        grid.add_column(column.removeprefix(">"), justify=justify, overflow="fold", no_wrap=not grid.columns)
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
     return grid
