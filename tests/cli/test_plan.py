@@ -1,0 +1,92 @@
+"""`meshwright plan`: keys that other tools read, exit codes, and what a person sees."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from meshwright.cli.frame import main
+
+SMALL = ["plan", "gpt2", "--cluster", "4xA100-40GB", "--global-batch", "32"]
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    main([*arguments, "--json"])
+    read: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return read
+
+
+def test_the_document_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    read = document(capsys, *SMALL, "--top", "3")
+    promised = "model cluster workload searched feasible seconds plans rejected advice warnings"
+    assert set(promised.split()) <= read.keys()
+    assert [plan["rank"] for plan in read["plans"]] == [1, 2, 3]
+    assert read["searched"] >= read["feasible"] >= 3
+    for plan in read["plans"]:
+        keys = "rank layout degrees step_seconds tokens_per_second_per_device mfu memory time verdict assumptions"
+        assert set(keys.split()) <= plan.keys()
+        assert plan["verdict"] in ("fits", "at risk")
+    assert all(lost.keys() == {"reason", "count", "example"} for lost in read["rejected"])
+
+
+def test_plans_are_ranked_by_step_time_and_their_parts_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    plans = document(capsys, *SMALL)["plans"]
+    times = [plan["step_seconds"] for plan in plans]
+    assert times == sorted(times)
+    for plan in plans:
+        assert sum(plan["memory"]["parts"].values()) == pytest.approx(plan["memory"]["total_gib"])
+        assert sum(plan["time"]["parts"].values()) == pytest.approx(plan["step_seconds"])
+
+
+def test_a_plan_is_priced_as_estimate_prices_its_layout(capsys: pytest.CaptureFixture[str]) -> None:
+    best = document(capsys, *SMALL, "--top", "1")["plans"][0]
+    alone = document(capsys, "estimate", *SMALL[1:], "--layout", best["layout"])["plan"]
+    assert alone["memory"]["parts"] == pytest.approx(best["memory"]["parts"])
+    assert alone["memory"]["peak_instant"] == best["memory"]["peak_instant"]
+    # The search re-prices pipelines by simulation, the estimate by the closed form.
+    assert alone["step_seconds"] == pytest.approx(best["step_seconds"], rel=0.1)
+
+
+def test_a_model_that_fits_nowhere_is_exit_code_1_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    # 16 bytes × 405e9 parameters are 6 TiB.
+    assert main(["plan", "llama-3.1-405b", "--cluster", "8xA100-40GB"]) == 1
+    assert "No layout fits." in capsys.readouterr().out
+
+
+def test_the_answer_comes_last_and_the_evidence_before(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "llama-2-7b", "--cluster", "8xA100-40GB"]) == 0
+    page = capsys.readouterr().out
+    for told in ("layouts priced", "tokens/s/device", "Nearest published runs", "A100"):
+        assert told in page
+    assert page.strip().splitlines()[-1].startswith("Use ")
+
+
+def test_the_leanest_plan_needs_no_more_memory_than_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
+    fastest = document(capsys, *SMALL)["plans"][0]
+    leanest = document(capsys, *SMALL, "--objective", "memory")["plans"][0]
+    assert leanest["memory"]["total_gib"] <= fastest["memory"]["total_gib"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["llama-2-7c"], "llama-2-7b"),
+        (["no/such/config.json"], "does not exist"),
+        (["gpt2", "--cluster", "8xA100-40"], "A100-40GB"),
+        (["gpt2", "--cluster", "0xA100-40GB"], "0"),
+        (["gpt2", "--objective", "speed"], "throughput"),
+        (["gpt2", "--global-batch", "-8"], "--global-batch"),
+        (["gpt2", "--seq-len", "0"], "--seq-len"),
+        (["gpt2", "--inter-node", "fast"], "fast"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_what_is_legal(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert told in err
