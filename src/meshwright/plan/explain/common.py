@@ -1,0 +1,88 @@
+"""What several pages share: layouts as columns, data-parallel traffic, the rank counts of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from meshwright.cost.collectives import Tiers, groups, tiers
+from meshwright.cost.compute import rates
+from meshwright.cost.data_parallel import Flow, gather_flows, step_flows
+from meshwright.cost.layer import Exchange, layer_exchanges
+from meshwright.cost.memory import state_shares
+from meshwright.cost.shares import RankParameters
+from meshwright.plan.explain.inputs import Inputs
+from meshwright.spec.columns import LayoutColumns, columns_of
+from meshwright.spec.implementation import load_implementation
+from meshwright.spec.layout import Layout
+
+
+def columns(**fields: Any) -> LayoutColumns:
+    """A Layout's fields as plain numbers."""
+    return columns_of(Layout(**fields))
+
+
+def ladder(last: int, most: int = 128) -> list[int]:
+    """1, 2, 4, … up to `most`, with `last` among them."""
+    steps = {2**k for k in range(most.bit_length()) if 2**k <= most}
+    return sorted(steps | {last})
+
+
+def zero_layout(stage: int, ranks: int, **more: Any) -> LayoutColumns:
+    """`ranks` data-parallel ranks at ZeRO `stage`; stage 0 is DDP."""
+    split = {"replicate": ranks} if stage == 0 else {"shard": ranks}
+    return columns(zero_stage=stage, **split, **more)
+
+
+def states_on_rank(given: Inputs, layout: LayoutColumns, learning: float = 1.0) -> tuple[float, float, float]:
+    """Bytes of parameters, gradients and optimizer states on one rank."""
+    parts = state_shares(given.parameters, 0.0, given.state_bytes, layout, learning)
+    return float(parts[0]), float(parts[1]), float(parts[2])
+
+
+def data_flows(given: Inputs, layout: LayoutColumns, micro_batches: int = 1) -> list[Flow]:
+    """The collectives of one step on the data axis that happen at all; the model counts as one layer."""
+    share = RankParameters(given.parameters, 0.0)
+    rows = []
+    for flow in gather_flows(share, given.state_bytes, layout, given.cluster, 1.0):
+        rows.append((flow, micro_batches * float(flow.count)))
+    for flow in step_flows(share, given.state_bytes, layout, given.cluster, 1.0, micro_batches):
+        rows.append((flow, float(flow.count)))
+    return [
+        Flow(f.collective, f.when, count, float(f.size), float(f.sent), float(f.seconds))
+        for f, count in rows
+        if count > 0
+    ]
+
+
+def sent_bytes(flows: Iterable[Flow]) -> float:
+    """Bytes that one rank sends in a step."""
+    return float(sum(flow.count * flow.sent for flow in flows))
+
+
+def flow_seconds(flows: Iterable[Flow]) -> float:
+    """Seconds of the collectives one after the other, with nothing hidden."""
+    return float(sum(flow.count * flow.seconds for flow in flows))
+
+
+def data_tiers(given: Inputs, ranks: int) -> Tiers:
+    """The links of `ranks` data-parallel ranks."""
+    return tiers(groups(columns(replicate=ranks))["data"], given.cluster)
+
+
+def exchanges(given: Inputs, layout: LayoutColumns, axis: str) -> list[Exchange]:
+    """One layer's collectives on one axis for one micro-batch, those that happen."""
+    work, software = given.workload, load_implementation(given.workload.implementation)
+    r = rates(given.cluster.device, work, software)
+    found = layer_exchanges(given.model, work, layout, given.cluster, r, software)
+    return [x for x in found if x.axis == axis and float(x.forward + x.backward) > 0]
+
+
+def exchange_sent(found: Iterable[Exchange]) -> float:
+    """Bytes that one device sends for them, forward and backward."""
+    return float(sum((x.forward + x.backward) * x.sent for x in found))
+
+
+def exchange_seconds(found: Iterable[Exchange]) -> float:
+    """Their seconds, forward and backward, with nothing hidden."""
+    return float(sum((x.forward + x.backward) * x.seconds for x in found))
