@@ -11,7 +11,7 @@ from pathlib import Path
 
 from meshwright.plan.pricing import PricedRun, Unpriced, price, read_nouns
 from meshwright.plan.published import PublishedRun
-from meshwright.plan.regret import GroupScore, group_scores
+from meshwright.plan.regret import GroupScore, Regret, group_scores, regret_of
 from meshwright.plan.scored import is_scored
 from meshwright.plan.scores import (
     Error,
@@ -34,6 +34,7 @@ ROLES = (VALIDATE, FIT)
 class Scores:
     """The errors of some rows."""
 
+    rows: int
     sources: Mapping[str, ErrorScore]
     """Of the step time, by source."""
     devices: Mapping[str, ErrorScore]
@@ -77,6 +78,11 @@ class Backtest:
         """Runs looked at."""
         return len(self.priced) + len(self.unpriced)
 
+    @property
+    def regret(self) -> Regret | None:
+        """Over all groups; None where there are none."""
+        return regret_of(self.groups)
+
 
 def backtest(runs: Iterable[PublishedRun], *, all_rows: bool = False) -> Backtest:
     """Price runs and score the prices; `all_rows` counts those too of which it is not known what they recomputed."""
@@ -99,6 +105,7 @@ def backtest(runs: Iterable[PublishedRun], *, all_rows: bool = False) -> Backtes
 def _scores(rows: Iterable[PricedRun]) -> Scores:
     kept = tuple(rows)
     return Scores(
+        rows=len(kept),
         sources=scores_by(kept, source_of, time_error),
         devices=scores_by(kept, device_of, time_error),
         memory=scores_by(kept, source_of, memory_error),

@@ -42,6 +42,40 @@ class GroupScore:
     """The fastest run that was said to fit, of all runs of the job, ran out of memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """The regret of all jobs together; shares of the best measured throughput."""
+
+    groups: int
+    mean: float
+    median: float
+    p90: float
+    worst: float
+    random: float
+    """Mean over jobs of a random pick's."""
+    spearman: float
+    """Median over jobs."""
+    picks_out_of_memory: int
+    """Jobs whose pick ran out of memory."""
+
+
+def regret_of(groups: Sequence[GroupScore]) -> Regret | None:
+    """The figures over at least one job, else None."""
+    if not groups:
+        return None
+    lost = np.array([group.regret for group in groups])
+    return Regret(
+        groups=len(groups),
+        mean=float(lost.mean()),
+        median=float(np.median(lost)),
+        p90=float(np.quantile(lost, 0.9)),
+        worst=float(lost.max()),
+        random=float(np.mean([group.random_regret for group in groups])),
+        spearman=float(np.nanmedian([group.spearman for group in groups])),
+        picks_out_of_memory=sum(group.pick_out_of_memory for group in groups),
+    )
+
+
 def group_scores(priced: Iterable[PricedRun]) -> tuple[GroupScore, ...]:
     """A score for every job of which at least LEAST_ROWS runs were timed, the greatest regret first."""
     jobs: dict[tuple[str, ...], list[PricedRun]] = {}
