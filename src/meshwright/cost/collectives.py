@@ -119,6 +119,20 @@ def all_to_all_seconds(size: Number, t: Tiers) -> Number:
     return np.maximum(inside, np.where(t.nodes > 1, across, 0.0)) + latency
 
 
+def dispatch_seconds(size: Number, chosen: int, t: Tiers) -> Number:
+    """An all-to-all of tokens to `chosen` experts each, where a token crosses to another node at most once.
+
+    With balanced routing a token visits N(1 - (1 - 1/N)^chosen) of the group's N nodes (DeepSeek-V3,
+    arXiv:2412.19437 section 3.2.2, limits it further); inside a node it is copied over the fast link.
+    """
+    visited = t.nodes * (1 - (1 - 1 / t.nodes) ** chosen)
+    crossing = visited * (t.nodes - 1) / t.nodes * size / chosen
+    inside = (t.size - 1) / t.size * size / t.intra
+    across = crossing / np.maximum(t.inter / t.per_node, 1e-9)
+    latency = np.where(t.nodes > 1, t.alpha_inter, t.alpha_intra) * np.where(np.asarray(t.size) > 1, 2.0, 0.0)
+    return np.maximum(inside, np.where(t.nodes > 1, across, 0.0)) + latency
+
+
 def send_seconds(size: Number, group: Group, cluster: Cluster) -> Number:
     """One message to the next rank of the group; over the NICs' share of one device if it leaves the node."""
     t = tiers(group, cluster)

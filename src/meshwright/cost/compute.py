@@ -45,7 +45,7 @@ def rates(device: Device, workload: Workload, implementation: Implementation) ->
         matmul_overhead=reached.matmul_overhead_s,
         misaligned=reached.misaligned,
         tile=reached.matmul_tile,
-        attention=wide * reached.attention,
+        attention=wide * reached.attention * implementation.attention,
         memory=device.memory_bytes_per_s * reached.memory / implementation.elementwise,
     )
 

@@ -89,7 +89,7 @@ def _memory(cluster: Cluster, peak: Peak) -> Memory:
         stage=stage,
         reserved_bytes=float(peak.reserved),
         capacity_bytes=cluster.device.memory_bytes,
-        verdict=verdict(float(peak.bytes), float(peak.reserved), cluster.device.memory_bytes),
+        verdict=verdict(float(peak.reserved), cluster.device.memory_bytes),
         host_bytes=float(peak.host),
     )
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost import operations as ops
-from meshwright.cost.collectives import all_gather_seconds, all_to_all_seconds, groups, tiers
+from meshwright.cost.collectives import all_gather_seconds, all_to_all_seconds, dispatch_seconds, groups, tiers
 from meshwright.cost.compute import BlockSeconds, Rates, block_seconds
 from meshwright.cost.pipeline import Passes
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
+from meshwright.spec.implementation import Implementation
 from meshwright.spec.layout import CONTEXT_KINDS
-from meshwright.spec.model import Model
+from meshwright.spec.model import Experts, Model
 from meshwright.spec.workload import Workload
 
 RING, ALLGATHER, ULYSSES = range(len(CONTEXT_KINDS))
@@ -76,26 +77,37 @@ def layer_seconds(model: Model, workload: Workload, layout: LayoutColumns, r: Ra
 
 
 def layer_exchanges(
-    model: Model, workload: Workload, layout: LayoutColumns, cluster: Cluster, r: Rates
+    model: Model,
+    workload: Workload,
+    layout: LayoutColumns,
+    cluster: Cluster,
+    r: Rates,
+    implementation: Implementation,
 ) -> list[Exchange]:
     """The collectives inside an average layer: tensor, context and expert axes."""
     z = ops.sizes(workload, layout)
-    group = groups(layout)
     exchanges = _tensor_exchanges(model, layout, z, cluster)
     exchanges += _context_exchanges(model, workload, layout, z, cluster, r)
     if model.experts is not None:
-        share = model.moe_layers / model.layers
-        t = tiers(group["expert"], cluster)
-        size = z.element * z.tokens / z.tensor * model.experts.per_token * model.hidden
-        sent = size * (t.size - 1) / t.size
-        on = np.where(np.asarray(layout.expert) > 1, 1.0, 0.0)
-        exchanges.append(
-            Exchange(
-                "expert", "all-to-all", 2 * share * on, 2 * share * on, 2 * share * on, size, sent,
-                all_to_all_seconds(size, t),
-            )
-        )  # fmt: skip
+        exchanges.append(_expert_exchange(model, model.experts, layout, z, cluster, implementation))
     return exchanges
+
+
+def _expert_exchange(
+    model: Model,
+    experts: Experts,
+    layout: LayoutColumns,
+    z: ops.Sizes,
+    cluster: Cluster,
+    implementation: Implementation,
+) -> Exchange:
+    """Tokens to their experts and back, forward and backward (arXiv:2006.16668 section 3.2)."""
+    t = tiers(groups(layout)["expert"], cluster)
+    size = z.element * z.tokens / z.tensor * experts.per_token * model.hidden
+    once = dispatch_seconds(size, experts.per_token, t)
+    seconds = once if implementation.dispatch_once else all_to_all_seconds(size, t)
+    count = np.where(np.asarray(layout.expert) > 1, 2.0 * model.moe_layers / model.layers, 0.0)
+    return Exchange("expert", "all-to-all", count, count, count, size, size * (t.size - 1) / t.size, seconds)
 
 
 def _tensor_exchanges(model: Model, layout: LayoutColumns, z: ops.Sizes, cluster: Cluster) -> list[Exchange]:

@@ -50,15 +50,27 @@ class RankMemory:
     logits: Number
     transient: Number
     """Alive inside one layer's backward: what is recomputed, and the gradients of activations."""
+    buffers: Number
+    """Gradient buckets and library workspaces."""
     step: Number
     """Temporaries of the optimizer step."""
 
+    late_gradients: Number
+    """1 where gradients do not exist before the first backward."""
+
     def at(self, instant: str) -> dict[str, Number]:
         """Bytes by part at an instant of INSTANTS."""
-        parts = {"parameters": self.parameters, "gradients": self.gradients, "optimizer": self.optimizer}
+        parts = {
+            "parameters": self.parameters,
+            "gradients": self.gradients,
+            "optimizer": self.optimizer,
+            "buffers": self.buffers,
+        }
         if instant == "optimizer step":
             return parts | {"temporary": self.step}
         parts |= {"activations": self.activations, "gathered": self.gathered}
+        if instant in ("end of forward", "loss"):
+            parts["gradients"] = self.gradients * (1 - self.late_gradients)
         if instant == "loss":
             parts["logits"] = self.logits
         if instant == "backward of a layer":
@@ -79,6 +91,12 @@ class Peak:
     host: Number
     ranks: Mapping[int, RankMemory]
     """Rank 0 and the last rank (key -1)."""
+
+    def rank_bytes(self, position: int) -> Number:
+        """The peak of the first (0) or the last (-1) pipeline rank alone."""
+        rank = self.ranks[position]
+        totals = [sum(rank.at(instant).values()) for instant in INSTANTS]
+        return np.max(np.stack(np.broadcast_arrays(*totals)), axis=0)
 
 
 def layer_activations(model: Model, workload: Workload, layout: LayoutColumns, recompute: int) -> Number:
@@ -115,7 +133,7 @@ def peak_memory(
     layers: RankLayers | None = None,
 ) -> Peak:
     """The fullest device's bytes: first and last pipeline rank are priced, the fuller one decides."""
-    count = layers or balanced_layers(model, layout)
+    count = layers or balanced_layers(model, layout, implementation.balanced_by_cost)
     kept = [layer_activations(model, workload, layout, kind) for kind in range(3)]
     code = np.asarray(layout.recompute)
     saved = np.select([code == 0, code == 1], [kept[0], kept[1]], kept[2])
@@ -174,12 +192,16 @@ def _rank(
     flying = in_flight(layout.schedule, layout.pipeline, m, layout.virtual_stages, rank)
     mask = z.norm_tokens * model.hidden if workload.dropout else 0.0
     edge_kept = is_first * mask + is_last * 2 * z.element * z.norm_tokens * model.hidden
-    activations = flying * (layers * saved * implementation.saved + edge_kept)
+    copies = implementation.ffn_copies * z.element * z.tokens * _inner_width(model, layout)
+    split = np.where(np.asarray(layout.tensor) > 1, implementation.tensor_copies, 0.0)
+    copies = copies + (implementation.hidden_copies + split) * z.element * z.norm_tokens * model.hidden
+    kept = saved + np.where(np.asarray(layout.recompute) == 2, 0.0, copies)
+    activations = flying * (layers * kept + edge_kept)
 
     vocabulary = model.vocab / layout.tensor
     gathered = _gathered(share, edges, states, layout, learning, implementation)
-    recomputed = np.maximum(whole - saved, 0.0) * implementation.saved
-    flow = implementation.transient * z.element * z.tokens * (2 * model.hidden + _widest(model, layout))
+    recomputed = np.maximum(whole - saved, 0.0) + copies
+    flow = implementation.transient * z.element * z.tokens * (2 * model.hidden + 2 * _inner_width(model, layout))
     parameters, gradients, optimizer = state_shares(dense, expert, states, layout, learning)
     return RankMemory(
         parameters=parameters,
@@ -189,17 +211,25 @@ def _rank(
         gathered=gathered,
         logits=is_last * implementation.logits_bytes * z.tokens * vocabulary,
         transient=recomputed + flow,
+        late_gradients=np.where((np.asarray(m) <= 1) & (not implementation.persistent_gradients), 1.0, 0.0),
+        buffers=_bucket_bytes(dense + expert, layout, implementation) * learning + implementation.workspace_bytes,
         step=implementation.step_bytes * (dense + expert) * learning / _shards(layout, 1),
     )
 
 
-def _widest(model: Model, layout: LayoutColumns) -> Number:
-    """Widest activation of a layer: the feed-forward part's input gradient."""
-    gates = 2 if model.gated_mlp else 1
-    experts = model.experts
-    if experts is not None and model.moe_layers:
-        return gates * experts.ffn_hidden * experts.per_token / layout.tensor
-    return gates * model.ffn_hidden / layout.tensor
+def _bucket_bytes(held: Number, layout: LayoutColumns, implementation: Implementation) -> Number:
+    """Bytes of the flat gradient copies that reductions work on; FSDP's are part of what it gathers."""
+    below = np.asarray(layout.zero_stage) < 3
+    return np.where(below, implementation.reduction_bytes, 0.0) * held
+
+
+def _inner_width(model: Model, layout: LayoutColumns) -> Number:
+    """Inner width of an average layer's feed-forward part on one tensor rank, a token."""
+    share, experts = model.moe_layers / model.layers, model.experts
+    width = (1 - share) * model.ffn_hidden
+    if experts is not None:
+        width += share * (experts.ffn_hidden * experts.per_token + experts.shared_ffn_hidden)
+    return width / layout.tensor
 
 
 def _shards(layout: LayoutColumns, from_stage: int) -> Number:

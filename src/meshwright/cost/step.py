@@ -83,13 +83,13 @@ def step_time(
     states = state_bytes(workload, model)
     learning = learning_share(model, workload.tuning)
     share = layer_share(model, layout)
-    count = layers or balanced_layers(model, layout)
+    count = layers or balanced_layers(model, layout, implementation.balanced_by_cost)
     m = micro_batch_count(workload, layout)
 
-    exchanges = layer_exchanges(model, workload, layout, cluster, r)
+    exchanges = layer_exchanges(model, workload, layout, cluster, r, implementation)
     flows = gather_flows(share, states, layout, cluster, learning)
     compute = layer_seconds(model, workload, layout, r)
-    layer = _layer_time(compute, exchanges, flows, workload, layout, implementation)
+    layer = _layer_time(compute, exchanges, flows, workload, layout, implementation, model.moe_layers / model.layers)
 
     embedding = _edge(ops.embedding_block(model, workload, ops.sizes(workload, layout)), r)
     head = _edge(ops.head_block(model, workload, ops.sizes(workload, layout)), r)
@@ -182,6 +182,7 @@ def _layer_time(
     workload: Workload,
     layout: LayoutColumns,
     implementation: Implementation,
+    moe_share: float,
 ) -> LayerTime:
     """Compute, replay, exposed collectives and the launch floor of an average layer."""
     full = np.where(np.asarray(layout.recompute) == 2, 1.0, 0.0)
@@ -200,7 +201,8 @@ def _layer_time(
     forward = compute.passes.forward + sum(ahead.values())
     backward = inputs + weights + replay + sum(back.values()) + sum(again.values())
     many = 1.0 + implementation.tensor_parallel_launches * (layout.tensor - 1)
-    launch = implementation.layer_seconds * many
+    mixtures = 1.0 + moe_share * (implementation.mixture_launches - 1.0)
+    launch = implementation.layer_seconds * many * mixtures
     launched_forward = smooth_max(forward, launch)
     launched_backward = smooth_max(backward, launch * (implementation.backward_launches + full))
 

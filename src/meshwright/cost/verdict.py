@@ -8,7 +8,7 @@ RISK_SHARE = 0.95
 """Above this share of the device's memory, an error of a few per cent in the estimate decides."""
 
 
-def verdict(peak_bytes: float, reserved_bytes: float, capacity_bytes: float) -> str:
+def verdict(reserved_bytes: float, capacity_bytes: float) -> str:
     """`does not fit` when tensors and reserve together exceed the device, `at risk` when they come close."""
     if reserved_bytes > capacity_bytes:
         return DOES_NOT_FIT

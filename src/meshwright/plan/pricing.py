@@ -25,7 +25,9 @@ class PricedRun:
     nouns: RunNouns
     step_seconds: float
     peak_bytes: float
+    """On the rank that was measured."""
     verdict: str
+    """Of the fullest rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,14 @@ def price(
         args = (group.model, group.cluster, group.workload, group.layouts, software)
         seconds = np.broadcast_to(step_time(*args).total, group.rows.shape)
         peak = peak_memory(*args)
+        seen = peak.bytes if group.memory_rank is None else peak.rank_bytes(group.memory_rank)
         for position, index in enumerate(group.rows):
             run, nouns = rows[index]
-            bytes_, reserved = float(peak.bytes[position]), float(peak.reserved[position])
             priced[index] = PricedRun(
                 run=run,
                 nouns=nouns,
                 step_seconds=float(seconds[position]),
-                peak_bytes=bytes_,
-                verdict=verdict(bytes_, reserved, nouns.cluster.device.memory_bytes),
+                peak_bytes=float(seen[position]),
+                verdict=verdict(float(peak.reserved[position]), nouns.cluster.device.memory_bytes),
             )
     return [run for run in priced if run is not None]

@@ -34,6 +34,8 @@ class RunGroup:
     workload: Workload
     """As the model: `global_batch` may be an array."""
     layouts: LayoutColumns
+    memory_rank: int | None = None
+    """As the runs'."""
 
 
 def run_groups(runs: Sequence[RunNouns]) -> list[RunGroup]:
@@ -48,7 +50,8 @@ def _key(run: RunNouns) -> tuple[object, ...]:
     c = run.cluster
     links = (c.device.name, c.devices_per_node, c.intra, c.inter, c.nics_per_node)
     numbers: dict[str, Any] = {} if run.model.experts or run.model.latent else dict.fromkeys(NUMBERS, 0)
-    return (replace(run.model, **UNPRICED, **numbers), *links, replace(run.workload, global_batch=0))
+    workload = replace(run.workload, global_batch=0)
+    return (replace(run.model, **UNPRICED, **numbers), *links, workload, run.memory_rank)
 
 
 def _group(runs: Sequence[RunNouns], rows: list[int]) -> RunGroup:
@@ -61,6 +64,7 @@ def _group(runs: Sequence[RunNouns], rows: list[int]) -> RunGroup:
         cluster=first.cluster,
         workload=replace(first.workload, global_batch=batch),
         layouts=stack([run.layout for run in runs]),
+        memory_rank=first.memory_rank,
     )
 
 

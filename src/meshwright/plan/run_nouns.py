@@ -8,6 +8,7 @@ from functools import cache
 
 from meshwright.catalog.cluster_files import Table
 from meshwright.catalog.software_files import framework_tables
+from meshwright.cost.parameters import parameters
 from meshwright.plan.published import PublishedRun
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.errors import RequestError
@@ -19,6 +20,14 @@ from meshwright.spec.workload import Workload
 
 GATED = ("llama", "qwen", "internlm", "baichuan", "nanotron", "mistral", "mixtral")
 """Model names whose feed-forward part has three matrices; the other dense ones are GPTs and BERTs."""
+
+
+TIE_TOLERANCE = 0.01
+"""A stated size this close to the usual tying's leaves it alone."""
+
+
+MEMORY_RANKS = {"first": 0, "last": -1}
+"""What `memory_rank` of `catalog/frameworks.toml` means."""
 
 
 class UnpricedRunError(RequestError):
@@ -33,6 +42,8 @@ class RunNouns:
     cluster: Cluster
     workload: Workload
     layout: Layout
+    memory_rank: int | None = None
+    """The pipeline rank whose memory was measured: 0 the first, -1 the last; None: the fullest."""
 
 
 def nouns_of_run(run: PublishedRun) -> RunNouns:
@@ -54,7 +65,7 @@ def nouns_of_run(run: PublishedRun) -> RunNouns:
     precision = workload.precision
     if precision not in cluster.device.peak_flops:
         raise UnpricedRunError(f"{cluster.device.name} has no {precision} figure in the catalogue")
-    return RunNouns(model, cluster, workload, layout)
+    return RunNouns(model, cluster, workload, layout, MEMORY_RANKS.get(software.get("memory_rank", "fullest")))
 
 
 def framework_of(text: str) -> Table:
@@ -81,6 +92,18 @@ def _model(run: PublishedRun) -> Model:
         return _mixture(run, layers, hidden, heads)
     if not vocab:
         raise UnpricedRunError("the vocabulary is not stated")
+    model = _dense(run, layers, hidden, heads, vocab)
+    stated = run.measure("params_b")
+    if stated is None:
+        return model
+    # the size that a source states says whether its two vocabulary tables are one
+    choices = [replace(model, tied_embeddings=tied) for tied in (model.tied_embeddings, not model.tied_embeddings)]
+    return min(
+        choices, key=lambda choice: abs(parameters(choice).total - stated * 1e9) / (stated * 1e9) > TIE_TOLERANCE
+    )
+
+
+def _dense(run: PublishedRun, layers: int, hidden: int, heads: int, vocab: int) -> Model:
     name = run.model_name
     gated = any(word in name.lower() for word in GATED)
     bert = "bert" in name.lower()

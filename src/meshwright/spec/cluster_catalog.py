@@ -97,17 +97,27 @@ def _preset(name: str, table: Table, host: Host, efficiency: Efficiency) -> Pres
 
 
 def efficiencies(tables: Table, devices: Iterable[str]) -> dict[str, Efficiency]:
-    """Each device's constants: its own table over `default` over the dataclass's defaults.
+    """Each device's constants: its own table, over that of the device it is `like`, over `default`, over the defaults.
 
     Raises ClusterError for a table that names no device, for an unknown constant and for one that is no number.
     """
     names = list(devices)
+    own: dict[str, dict[str, Any]] = {}
     for name, table in tables.items():
         if name != "default" and name not in names:
             raise ClusterError(f"efficiency.toml: no device is called {name!r}.", near(name, ["default", *names]))
-        _check_constants(name, table)
-    shared = tables.get("default", {})
-    return {name: Efficiency(**{**shared, **tables.get(name, {})}) for name in names}
+        like = table.get("like", "default")
+        if like != "default" and like not in names:
+            raise ClusterError(f"efficiency.toml, [{name}]: like = {like!r} is no device.", near(str(like), names))
+        own[name] = {key: value for key, value in table.items() if key != "like"}
+        _check_constants(name, own[name])
+    shared = own.get("default", {})
+
+    def constants(name: str) -> dict[str, Any]:
+        like = tables.get(name, {}).get("like", "default")
+        return {**shared, **own.get(like, {}), **own.get(name, {})}
+
+    return {name: Efficiency(**constants(name)) for name in names}
 
 
 def _check_constants(name: str, table: Table) -> None:

@@ -24,6 +24,12 @@ class Implementation:
     """Launch time of backward, relative to forward."""
     tensor_parallel_launches: float = 0.05
     """What each further tensor rank adds to the launch time, as a share: the slowest host decides."""
+    dispatch_once: bool = False
+    """Experts' tokens cross to another node once and are copied there (DeepEP, HybridEP), not once an expert."""
+    mixture_launches: float = 1.0
+    """Launch time of a mixture-of-experts layer, relative to a dense one: routing and permuting are many kernels."""
+    attention: float = 1.0
+    """Speed of the attention kernel, relative to the best one for the device."""
     elementwise: float = 1.0
     """Memory traffic of norms, activations and residuals, relative to one fused kernel each."""
     micro_batch_seconds: float = 0.0
@@ -36,14 +42,26 @@ class Implementation:
     """Share of the backward time behind which data-parallel traffic can hide; 0: none is hidden."""
     overlap_slowdown: float = 0.1
     """Share of the hidden traffic's time that compute loses to it (SMs and bandwidth)."""
-    saved: float = 1.0
-    """Activation bytes kept for backward, relative to the fused block's."""
+    hidden_copies: float = 0.0
+    """Copies of a layer's hidden activations kept beyond the fused kernels' (norms in fp32, rotary, residuals)."""
+    ffn_copies: float = 0.0
+    """Copies of the feed-forward part's inner activations kept beyond the fused kernel's input and output."""
+    tensor_copies: float = 0.0
+    """Further copies of a layer's hidden activations, on a tensor rank's tokens, that tensor-parallel modules keep."""
+    persistent_gradients: bool = True
+    """Gradients are allocated at all times; otherwise they appear in the backward of the first micro-batch."""
+    balanced_by_cost: bool = False
+    """Pipeline stages are cut by compute, the head counted; otherwise every stage gets as many layers."""
     logits_bytes: float = 10.0
     """Bytes alive a logit at the loss."""
     gathered_layers: float = 2.0
     """Layers whose parameters are whole at once under ZeRO-3 (prefetch included)."""
     transient: float = 1.0
     """Bytes of activation gradients alive in one layer's backward, relative to the fused block's."""
+    reduction_bytes: float = 0.0
+    """Bytes a parameter of gradient buckets beside the gradients (below ZeRO-3)."""
+    workspace_bytes: float = 0.0
+    """Bytes of libraries' workspaces and the like that the allocator holds at any instant."""
     step_bytes: float = 0.0
     """Temporary bytes a parameter in the optimizer step (foreach copies)."""
 

@@ -21,9 +21,9 @@ def page(topic: str, given: Inputs) -> Page:
     capacity = given.cluster.device.memory_bytes
     last = peak.ranks[-1]
     instants = {name: {part: float(size) for part, size in last.at(name).items()} for name in INSTANTS}
-    names = list(dict.fromkeys(part for parts in instants.values() for part in parts))
+    names = list(dict.fromkeys(part for parts in instants.values() for part, size in parts.items() if size))
     rows = [
-        (name, *(gib(instants[name].get(part, 0.0)) for part in names), gib(sum(instants[name].values())))
+        (name, *(_shown(instants[name].get(part, 0.0)) for part in names), gib(sum(instants[name].values())))
         for name in INSTANTS
     ]
     s = given.state_bytes
@@ -46,10 +46,9 @@ def page(topic: str, given: Inputs) -> Page:
             f"a layer keeps {binary(layer)}; {given.layers} layers",
             f"peak at: {instant}, {gib(float(peak.bytes))}",
             f"with fragmentation, context and NCCL buffers {gib(reserved)} of {gib(capacity)}: "
-            f"{verdict(float(peak.bytes), reserved, capacity)}",
+            f"{verdict(reserved, capacity)}",
         ),
         shown=table(("instant", *(f">{name}" for name in names), ">all"), rows),
-        sent="-",
         saved="In this order: a smaller micro-batch, ZeRO-1, selective recomputation, tensor parallelism with sequence "
         "parallelism, FSDP, full recomputation, offload.",
         use="Before renting devices. `meshwright estimate` gives the same for any layout.",
@@ -64,3 +63,7 @@ def page(topic: str, given: Inputs) -> Page:
             "activation_bytes_per_layer": layer,
         },
     )
+
+
+def _shown(size: float) -> str:
+    return gib(size) if size else ""
