@@ -46,10 +46,9 @@ def _bubble(topic: str, given: Inputs) -> Page:
         ),
         shown=table((">micro-batches", ">bubble"), rows),
         sent="Nothing: it is waiting. Uneven stages and slow sends make it larger than this.",
-        saved="-",
         use="Reckon with it before choosing a pipeline. Raise m (a larger batch, or smaller micro-batches), or take a "
         "schedule with several stages a rank or with split backward.",
-        avoid="m below p: more than half of the time may be lost.",
+        avoid="m below p: half of the time is lost, or more.",
         sources=("Huang et al. 2018, arXiv:1811.06965 section 2.3", "Narayanan et al. 2021, arXiv:2104.04473"),
         numbers={"stages": p, "micro_batches": m, "virtual_stages": v, "schedule": given.schedule, "bubble": bubble},
     )

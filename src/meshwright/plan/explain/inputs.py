@@ -118,8 +118,8 @@ def read_inputs(
         cluster = cluster or _usual_cluster(layout.devices)
     values |= {k: v for k, v in _from_nouns(topic, model, cluster, layout).items() if k in topic.options}
     values |= {name: OPTIONS[name].read(name, str(text)) for name, text in given.items()}
-    if model is not None and "seq_len" in values and "seq_len" not in given:
-        values["seq_len"] = min(values["seq_len"], model.max_positions)
+    if model is not None and "seq_len" not in given:
+        values["seq_len"] = min(values.get("seq_len", DEFAULTS["seq_len"]), model.max_positions)
     numbers = {**DEFAULTS, **values}
     return Inputs(
         model=model or _made_model(topic, numbers),

@@ -44,8 +44,6 @@ def page(topic: str, given: Inputs) -> Page:
             f"a step of {duration(seconds)}: MFU {percent(mfu)}, {rate(needed / seconds / given.ranks)} a device",
         ),
         shown=table(("recomputation", ">MFU", ">HFU"), rows),
-        sent="-",
-        saved="-",
         use="To compare runs of different models and sizes. 40 to 55 % is usual for large dense models in 16 bit.",
         avoid="Comparing numbers without knowing what they count: some halve attention for the causal mask, some count "
         "recomputation, some use 6 N alone.",

@@ -49,14 +49,14 @@ def account(
     formula: Sequence[str],
     steps: Sequence[str],
     shown: Table,
-    sent: str,
-    saved: str,
+    sent: str = "",
+    saved: str = "",
     use: str,
     avoid: str,
     sources: Sequence[str],
     numbers: Mapping[str, Any],
 ) -> Page:
-    """A page of the usual order: what, formula, this job, sent, saved, when, when not."""
+    """A page of the usual order: what, formula, this job, sent, saved, when, when not; empty ones are left out."""
     sections = (
         Section("What", (what,)),
         Section("Formula", tuple(formula)),
@@ -66,4 +66,5 @@ def account(
         Section("Use it", (use,)),
         Section("Do not", (avoid,)),
     )
-    return Page(topic, title, sections, tuple(sources), dict(numbers))
+    kept = tuple(section for section in sections if section.lines != ("",))
+    return Page(topic, title, kept, tuple(sources), dict(numbers))

@@ -35,6 +35,8 @@ def _topic(
 
 DATA = "parameters ranks bandwidth latency states"
 LAYER = "layers hidden heads seq_len micro_batch"
+SPARSE: Mapping[str, Any] = {"parameters": 1e8, "servers": 4, "compute_time": 0.2}
+"""A model of the size that parameter servers are used for."""
 PIPE = "stages micro_batches schedule virtual_stages"
 
 TOPICS: Mapping[str, Topic] = {
@@ -44,7 +46,7 @@ TOPICS: Mapping[str, Topic] = {
         _topic("units", "units", "GiB and GB, Gbps and GB/s, bytes a parameter", "size bandwidth parameters states",
                "gib gb bytes", size=80e9),
         _topic("memory", "memory", "where a device's memory goes, part by part",
-               f"{LAYER} ranks states recompute zero", "oom", layers=32, hidden=4096, heads=32),
+               f"{LAYER} ranks states recompute zero", "oom", zero=3),
         _topic("ddp", "data", "every rank holds everything and gradients are all-reduced", DATA, "allreduce replicate"),
         _topic("zero", "zero", "data ranks share optimizer states, then gradients, then parameters", DATA,
                "zero1 zero2 zero3 deepspeed"),
@@ -55,7 +57,7 @@ TOPICS: Mapping[str, Topic] = {
         _topic("zero++", "zeropp", "quantised gathers and reductions, and a copy of the parameters in every node",
                f"{DATA} node_bandwidth per_node", "zeropp qwz qgz hpz", "shard", ranks=32),
         _topic("offload", "offload", "optimizer states in the host's memory, updated there",
-               "parameters ranks states zero", "cpu nvme"),
+               "parameters ranks states zero", "cpu nvme", zero=2),
         _topic("lora", "lora", "frozen weights and small adapters that learn",
                "layers hidden heads seq_len ranks zero lora_rank", "peft adapters frozen"),
         _topic("tp", "tensor", "each product is split over ranks; two all-reduces forward, two backward a layer",
@@ -74,12 +76,12 @@ TOPICS: Mapping[str, Topic] = {
         _topic("recompute", "recompute", "activations dropped in forward and computed again in backward",
                f"{LAYER} tensor", "checkpointing ac activation"),
         _topic("ps", "servers", "workers push gradients to servers and pull parameters",
-               f"{DATA} servers staleness compute_time", "parameter-server servers", "replicate"),
+               f"{DATA} servers staleness compute_time", "parameter-server servers", "replicate", **SPARSE),
         _topic("async", "servers", "workers that do not wait: throughput and staleness",
-               f"{DATA} servers staleness compute_time", "ssp hogwild downpour stale", "replicate", staleness=3),
-        _topic("alpha-beta", "alphabeta", "seconds of a collective: latency and bandwidth", "size ranks bandwidth "
-        "latency",
-               "collectives latency nccl"),
+               f"{DATA} servers staleness compute_time", "ssp hogwild downpour stale", "replicate", staleness=3,
+               **SPARSE),
+        _topic("alpha-beta", "alphabeta", "seconds of a collective: latency and bandwidth",
+               "size ranks bandwidth latency", "collectives latency nccl"),
         _topic("mfu", "mfu", "the share of the peak that a run reaches",
                "layers hidden heads seq_len global_batch ranks step_time", "flops hfu utilisation", "devices"),
     )

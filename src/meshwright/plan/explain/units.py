@@ -30,7 +30,7 @@ def page(topic: str, given: Inputs) -> Page:
             Section(
                 "With your numbers",
                 (
-                    f"{size:.4g} bytes = {size / 1e9:.4g} GB = {size / GIB:.4g} GiB",
+                    f"{size:,.0f} bytes = {size / 1e9:.4g} GB = {size / GIB:.4g} GiB",
                     f"{given.bandwidth / 1e9:g} GB/s = {given.bandwidth * 8 / 1e9:g} Gbps = "
                     f"{given.bandwidth / GIB:.4g} GiB/s",
                     f"{count(given.parameters)} parameters x {per:g} bytes = {states / 1e9:.4g} GB = {binary(states)}",

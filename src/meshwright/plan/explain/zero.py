@@ -39,10 +39,10 @@ def page(topic: str, given: Inputs) -> Page:
         what="Stage 1 splits the optimizer states over d ranks, stage 2 the gradients too, stage 3 the parameters too. "
         "Each rank updates its part.",
         formula=(
-            f"stage 0: N x ({weights:g} + {s.gradient:g} + {optimizer:g})      stage 1: N x ({weights:g} + "
-            f"{s.gradient:g} + {optimizer:g}/d)",
-            f"stage 2: N x ({weights:g} + ({s.gradient:g} + {optimizer:g})/d)    stage 3: N x "
-            f"({weights:g} + {s.gradient:g} + {optimizer:g})/d",
+            f"DDP:    N x ({weights:g} + {s.gradient:g} + {optimizer:g})",
+            f"ZeRO-1: N x ({weights:g} + {s.gradient:g} + {optimizer:g}/d)",
+            f"ZeRO-2: N x ({weights:g} + ({s.gradient:g} + {optimizer:g})/d)",
+            f"ZeRO-3: N x ({weights:g} + {s.gradient:g} + {optimizer:g})/d",
         ),
         steps=(
             f"N = {count(given.parameters)} parameters, {s.total:g} bytes of states each, d = {d} ranks",
