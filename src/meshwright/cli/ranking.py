@@ -31,6 +31,7 @@ def blocks(job: Job, plan: Plan) -> Iterator[RenderableType]:
     searched = f"{plan.searched:,} layouts priced in {duration(plan.seconds)}, {plan.feasible:,} fit."
     yield heading(job, searched)
     if plan.plans:
+        yield ""
         yield ranked_table(plan.plans)
     if len(plan.pareto) > 1:
         yield pareto_block(plan.pareto, job.cluster.device.memory_bytes)

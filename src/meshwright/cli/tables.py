@@ -20,7 +20,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool
     from rich.text import Text
 
     box = SIMPLE_HEAD if header else None
-    grid = Table(box=box, show_header=header, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    grid = Table(
+        box=box, show_header=header, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         # The first column names the row: it is never folded.
