@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,8 +147,8 @@ def test_the_nearest_run_to_a_published_run_is_that_run() -> None:
 
 
 def test_no_run_is_cited_for_a_device_that_nobody_published() -> None:
-    cluster = parse_cluster("8xA100-40GB")
-    object.__setattr__(cluster.device, "name", "Cerebras-9000")
+    known = parse_cluster("8xA100-40GB")
+    cluster = replace(known, device=replace(known.device, name="Cerebras-9000"))
     assert (
         nearest_runs(load_model("llama-2-7b"), cluster, Layout(shard=8), Workload(seq_len=4096, global_batch=64)) == ()
     )

@@ -94,22 +94,23 @@ def verdict_table(verdicts: Mapping[str, Mapping[str, int]]) -> Group:
 
 
 def regret_table(result: Backtest) -> Group:
-    """The jobs on which the pick lost most."""
+    """The jobs whose pick ran out of memory, then those on which it lost most."""
+    worst = sorted(result.groups, key=lambda group: (not group.pick_out_of_memory, -group.regret))[:SHOWN]
     rows = [
         (
-            f"{group.key['source']} {group.key['params_b']}B {group.key['gpus']}×{group.key['gpu']}",
-            f"{group.key['seq_len']} × {group.key['global_batch']}",
+            f"{group.key['source']} {group.key['layers']}×{group.key['hidden']}",
+            f"{group.key['gpus']}×{group.key['gpu']}",
+            f"{group.key['global_batch']} × {group.key['seq_len']}",
             f"{group.rows}",
             percent(group.regret),
             percent(group.random_regret),
             f"{group.spearman:.2f}",
-            group.pick,
-            "ran out of memory" if group.pick_out_of_memory else "",
+            f"{group.choice}: out of memory" if group.pick_out_of_memory else group.pick,
         )
-        for group in result.groups[:SHOWN]
+        for group in worst
     ]
-    title = f"Regret: jobs in at least {LEAST_ROWS} layouts, the {len(rows)} worst of {len(result.groups)}"
-    columns = ("job", ">seq × batch", ">rows", ">regret", ">random", ">rank corr.", "pick", "")
+    title = f"Regret: jobs run in at least {LEAST_ROWS} layouts, the {len(rows)} worst of {len(result.groups)}"
+    columns = ("job", "devices", ">batch × seq", ">rows", ">regret", ">at random", ">rank correlation", "pick")
     return titled(title, table(columns, rows))
 
 

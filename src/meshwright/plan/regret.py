@@ -38,8 +38,10 @@ class GroupScore:
     """Id of the timed run with the lowest price."""
     best: str
     """Id of the fastest run."""
+    choice: str
+    """Id of the run with the lowest price of all that are said to fit, timed or not; "" where none is."""
     pick_out_of_memory: bool
-    """The fastest run that was said to fit, of all runs of the job, ran out of memory."""
+    """That run ran out of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def _score(key: Mapping[str, str], timed: Sequence[PricedRun], members: Sequence
         spearman=spearman(prices, measured),
         pick=timed[pick].run.id,
         best=timed[best].run.id,
+        choice=choice.run.id if choice else "",
         pick_out_of_memory=choice is not None and choice.run.out_of_memory,
     )
 
