@@ -10,7 +10,7 @@ from meshwright.spec.units import GIB
 ROW = {
     "source": "by-hand", "model_name": "GPT", "layers": "24", "hidden": "2048", "heads": "16", "vocab": "51200",
     "seq_len": "2048", "gpu": "A100-80GB", "gpus": "8", "gpus_per_node": "8", "precision": "bf16",
-    "framework": "Megatron-LM", "dp": "8", "tp": "1", "pp": "1", "microbatch": "1", "global_batch": "64",
+    "framework": "nanotron", "dp": "8", "tp": "1", "pp": "1", "microbatch": "1", "global_batch": "64",
     "recompute": "none", "recompute_known": "y", "time_ok": "y", "role": "fit", "step_time_s": "1.0",
 }  # fmt: skip
 

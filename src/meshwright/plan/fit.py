@@ -25,7 +25,6 @@ from meshwright.plan.pricing import read_nouns
 from meshwright.plan.published import PublishedRun
 from meshwright.plan.residuals import MEMORY, TIME, Array, Residuals, residuals
 from meshwright.plan.run_nouns import RunNouns
-from meshwright.plan.scored import is_scored
 from meshwright.spec.errors import RequestError
 from meshwright.spec.units import GIB
 
@@ -66,7 +65,7 @@ def fit(published: Iterable[PublishedRun], table: FreeTable) -> Fit:
 
     Raises FitError: scipy is missing, or no row depends on any free constant.
     """
-    read, _ = read_nouns(run for run in published if run.text("role") == "fit" and is_scored(run))
+    read, _ = read_nouns(run for run in published if run.text("role") == "fit")
     values: dict[FreeConstant, float] = {}
     rows, errors = {}, {}
     for quantity, measure in MEASURES.items():
