@@ -53,7 +53,7 @@ def answer(
 ) -> int:
     """Price published runs and show how wrong the prices are, by source and by device.
 
-    Rows that cannot be priced are listed with the reason.
+    Rows that cannot be priced are listed with the reason. Exit code 1: none can be.
     """
     from meshwright.plan import history
     from meshwright.plan.backtest import backtest, write_prices
@@ -70,7 +70,7 @@ def answer(
         print_json(document(result))
     else:
         _show(result, unpriced)
-    return 0
+    return 0 if result.priced else 1
 
 
 def document(result: Backtest) -> dict[str, Any]:
@@ -91,6 +91,7 @@ def document(result: Backtest) -> dict[str, Any]:
 
 def _scores(scores: Scores) -> dict[str, Any]:
     return {
+        "overall": scores.overall,
         "sources": scores.sources,
         "devices": scores.devices,
         "memory": scores.memory,

@@ -20,7 +20,7 @@ from meshwright.spec.units import duration, percent
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
-    from meshwright.plan.backtest import Backtest
+    from meshwright.plan.backtest import Backtest, Scores
     from meshwright.plan.pricing import PricedRun
     from meshwright.plan.scores import ErrorScore
 
@@ -43,13 +43,16 @@ def blocks(result: Backtest, unpriced: bool = False) -> Iterator[RenderableType]
     ):
         if of_shown or of_fitted:
             yield error_table(title, by, of_shown, of_fitted)
-    yield histogram(result.scored)
-    yield verdict_table(result.scores.verdicts)
+    if "time" in result.scores.overall:
+        yield histogram(result.scored)
+        yield worst_table(result.scored)
+    if any(result.scores.verdicts.values()):
+        yield verdict_table(result.scores.verdicts)
     if result.groups:
         yield regret_table(result)
-    yield worst_table(result.scored)
-    yield unpriced_table(result, unpriced)
-    yield answer_table(result)
+    if result.unpriced or result.unscored:
+        yield unpriced_table(result, unpriced)
+    yield answer_table(result, shown, which)
 
 
 def error_table(title: str, by: str, shown: Mapping[str, ErrorScore], fitted: Mapping[str, ErrorScore]) -> Group:
@@ -145,16 +148,18 @@ def unpriced_table(result: Backtest, every: bool) -> Group:
         rows.append((f"{sum(result.unscored.values())}", f"priced, not scored: recomputation unknown ({of_sources})"))
     hint = "" if every or not result.unpriced else "; --unpriced lists them"
     return titled(
-        f"Without a price: {len(result.unpriced)} of {result.rows} runs{hint}", table(("", ""), rows, header=False)
+        f"Without a price: {len(result.unpriced):,} of {result.rows:,} runs{hint}", table(("", ""), rows, header=False)
     )
 
 
-def answer_table(result: Backtest) -> Group:
-    """The figures that other tools publish too."""
-    rows = [[headline.name, headline.quantity, *_error_cells(headline.score)] for headline in result.headlines]
+def answer_table(result: Backtest, shown: Scores, which: str) -> Group:
+    """The errors of the rows shown together, the sets that other tools publish figures of, and the regret."""
+    rows = [[f"all {which.removeprefix('all ')}", name, *_error_cells(score)] for name, score in shown.overall.items()]
+    rows += [[headline.name, headline.quantity, *_error_cells(headline.score)] for headline in result.headlines]
     if result.regret:
         r = result.regret
         shares = (percent(share) for share in (r.mean, r.median, r.p90))
-        rows.append(["Regret of the pick", "throughput", f"{r.groups} jobs", *shares, "", percent(r.worst)])
-    title = f"{len(result.scored)} of {result.rows} runs scored; validate rows (regret: all):"
-    return titled(title, table(("", "", ">rows", ">MAPE", ">median", ">p90", ">bias", ">worst"), rows))
+        rows.append(["regret of the pick", "throughput", f"{r.groups} jobs", *shares, "", percent(r.worst)])
+    title = f"{len(result.scored):,} of {result.rows:,} runs scored"
+    columns = ("", "", ">rows", ">mean", ">median", ">p90", ">bias", ">worst")
+    return titled(title, table(columns, rows, header=bool(rows)))

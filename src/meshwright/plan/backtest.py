@@ -28,6 +28,7 @@ from meshwright.spec.units import GIB
 
 FIT, VALIDATE = "fit", "validate"
 ROLES = (VALIDATE, FIT)
+ERRORS: Mapping[str, Error] = {"time": time_error, "memory": memory_error}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Scores:
     """The errors of some rows."""
 
     rows: int
+    overall: Mapping[str, ErrorScore]
+    """Of all rows with a measurement, by quantity (time, memory); a quantity that nobody measured is left out."""
     sources: Mapping[str, ErrorScore]
     """Of the step time, by source."""
     devices: Mapping[str, ErrorScore]
@@ -106,6 +109,11 @@ def _scores(rows: Iterable[PricedRun]) -> Scores:
     kept = tuple(rows)
     return Scores(
         rows=len(kept),
+        overall={
+            quantity: score
+            for quantity, error in ERRORS.items()
+            for score in scores_by(kept, lambda _: "", error).values()
+        },
         sources=scores_by(kept, source_of, time_error),
         devices=scores_by(kept, device_of, time_error),
         memory=scores_by(kept, source_of, memory_error),
@@ -129,7 +137,6 @@ HEADLINES: tuple[tuple[str, str, Callable[[PricedRun], bool]], ...] = (
     ("Ultra-Scale", "time", _from("ultrascale")),
     ("Ultra-Scale", "memory", _from("ultrascale")),
 )
-ERRORS: Mapping[str, Error] = {"time": time_error, "memory": memory_error}
 
 
 def _headlines(scored: Iterable[PricedRun]) -> tuple[Headline, ...]:
