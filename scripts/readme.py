@@ -1,4 +1,4 @@
-"""Writes the README's generated parts anew: the session and the accuracy table. Run by `make readme`.
+"""Writes the README's generated parts anew: the session, the figures and the accuracy tables. Run by `make readme`.
 
 What stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->` is replaced; nothing there is typed by hand.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 SESSION = ("plan", "llama-2-7b", "--cluster", "8xA100-40GB", "--top", "3")
 
 
@@ -22,6 +23,7 @@ def main() -> None:
     """Rewrite README.md in place."""
     text = README.read_text(encoding="utf-8")
     text = replaced(text, "session", session())
+    text = replaced(text, "figures", figures())
     text = replaced(text, "backtest", accuracy(json.loads(meshwright("backtest", "--json"))))
     README.write_text(text, encoding="utf-8")
 
@@ -46,6 +48,15 @@ def session() -> str:
     """One command and its output."""
     lines = (line.rstrip() for line in meshwright(*SESSION).strip("\n").splitlines())
     return "\n".join(("```", f"$ meshwright {' '.join(SESSION)}", *lines, "```"))
+
+
+def figures() -> str:
+    """The figures to reach and what is reached; a figure that is missed says so and is no error."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "figures.py"), "--markdown"]
+    process = subprocess.run(command, check=False, capture_output=True, text=True)
+    if process.returncode not in (0, 1):
+        raise SystemExit(process.stderr)
+    return process.stdout.strip()
 
 
 def accuracy(document: dict[str, Any]) -> str:
