@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -72,7 +73,9 @@ def test_equation_4_sequence_parallelism_divides_everything(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "stages"), [("175b", 8), ("530b", 35), ("1t", 64)])
-def test_equation_5_the_first_stage_keeps_all_layers_worth_whatever_the_number_of_stages(name: str, stages: int) -> None:
+def test_equation_5_the_first_stage_keeps_all_layers_worth_whatever_the_number_of_stages(
+    name: str, stages: int
+) -> None:
     layers = SIZES[name][2]
     flying = float(in_flight(SCHEDULES.index("1f1b"), stages, 8 * stages, 1, 0))
     whole = flying * layers / stages * kept(name, NONE, tensor=8)
@@ -162,7 +165,7 @@ def test_a_higher_zero_stage_and_more_ranks_never_keep_more(parameters: float, r
         return float(sum(state_shares(parameters, 0.0, per, layout, 1.0)))
 
     stages = [held(stage, ranks) for stage in range(4)]
-    assert all(later <= earlier * (1 + 1e-12) for earlier, later in zip(stages, stages[1:], strict=False))
+    assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(stages))
     assert all(held(stage, ranks + 1) <= held(stage, ranks) * (1 + 1e-12) for stage in range(4))
     assert held(3, ranks) * ranks == pytest.approx(parameters * per.total)
 

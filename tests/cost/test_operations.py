@@ -92,7 +92,9 @@ def test_spreading_experts_keeps_each_device_s_work(expert: int) -> None:
     model = Model("m", 32, 4096, 32, 8, 128, 14336, 32000, 32768, experts=Experts(8, 2, 14336))
     spread, whole = columns_of(Layout(replicate=8, expert=expert)), columns_of(Layout(replicate=8))
     z = ops.sizes(work(), whole)
-    assert flops(ops.moe_block(model, work(), spread, z)) == pytest.approx(flops(ops.moe_block(model, work(), whole, z)))
+    assert flops(ops.moe_block(model, work(), spread, z)) == pytest.approx(
+        flops(ops.moe_block(model, work(), whole, z))
+    )
 
 
 def test_the_head_multiplies_every_token_with_the_vocabulary() -> None:

@@ -53,7 +53,7 @@ def sent(parameters: float, stage: int, ranks: int) -> float:
     share, layout, cluster = RankParameters(parameters, 0.0), data_parallel(stage, ranks), flat(1e9)
     flows: list[Flow] = [
         *gather_flows(share, states(), layout, cluster, 1.0),
-        *step_flows(share, states(), layout, cluster, 1.0, 1),
+        *step_flows(share, states(), layout, cluster, 1.0, 1, load_implementation("fused")),
     ]
     return float(sum(flow.count * flow.sent for flow in flows))
 
@@ -69,7 +69,9 @@ def test_mixed_precision_adam_keeps_16_bytes_a_parameter_and_18_or_20_with_fp32_
 
 # docs.nvidia.com/megatron-core, "Distributed Optimizer": 4 + 16/d in fp16, 6 + 12/d in bf16 with fp32 gradients.
 @pytest.mark.parametrize("ranks", [1, 2, 8, 128])
-@pytest.mark.parametrize(("regime", "whole", "shared"), [("mixed-dual-gradients", 4, 16), ("mixed-fp32-gradients", 6, 12)])
+@pytest.mark.parametrize(
+    ("regime", "whole", "shared"), [("mixed-dual-gradients", 4, 16), ("mixed-fp32-gradients", 6, 12)]
+)
 def test_megatron_s_distributed_optimizer_shares_master_moments_and_main_gradients(
     regime: str, whole: int, shared: int, ranks: int
 ) -> None:

@@ -17,7 +17,7 @@ def page(topic: str, given: Inputs) -> Page:
     kinds: dict[str, tuple[str, ...]] = {"nothing": (), "optimizer": ("optimizer",)}
     if stage == 3:
         kinds["optimizer+parameters"] = ("optimizer", "parameters")
-    kinds["optimizer on NVMe"] = ("optimizer", "nvme")
+        kinds["optimizer on NVMe"] = ("optimizer", "nvme")
     rows, numbers = [], {}
     for name, what in kinds.items():
         layout = zero_layout(stage, d, offload=what)

@@ -57,7 +57,7 @@ TOPICS: Mapping[str, Topic] = {
         _topic("zero++", "zeropp", "quantised gathers and reductions, and a copy of the parameters in every node",
                f"{DATA} node_bandwidth per_node", "zeropp qwz qgz hpz", "shard", ranks=32),
         _topic("offload", "offload", "optimizer states in the host's memory, updated there",
-               "parameters ranks states zero", "cpu nvme", zero=2),
+               "parameters ranks states zero", "cpu nvme", zero=3),
         _topic("lora", "lora", "frozen weights and small adapters that learn",
                "layers hidden heads seq_len ranks zero lora_rank", "peft adapters frozen"),
         _topic("tp", "tensor", "each product is split over ranks; two all-reduces forward, two backward a layer",
