@@ -34,6 +34,8 @@ EVALUATIONS = 60
 """The solver stops after so many steps at the latest."""
 ENOUGH = 1e-5
 """It stops before when a step lowers the loss by less than this share, or moves the constants less."""
+SNAP = 1e-4
+"""A constant that ends this close to a bound, as a share of its range, is put on it: 0 is easier read than 5e-10."""
 
 Pair = tuple[PublishedRun, RunNouns]
 
@@ -140,7 +142,8 @@ def _solve(of_rows: Residuals, weights: Array, start: Array) -> Array:
         ftol=ENOUGH,
         xtol=ENOUGH,
     )
-    return np.asarray(low + found.x * width)
+    share = np.where(found.x < SNAP, 0.0, np.where(found.x > 1 - SNAP, 1.0, found.x))
+    return np.asarray(low + share * width)
 
 
 def _median(errors: Array) -> float:
