@@ -44,6 +44,14 @@ def whole_columns(columns: LayoutColumns, rows: int) -> LayoutColumns:
     return LayoutColumns(**{name: np.broadcast_to(getattr(columns, name), (rows,)) for name in _FIELDS})
 
 
+def as_floats(columns: LayoutColumns) -> LayoutColumns:
+    """The same numbers as floats: the formulas divide, and would convert them each time."""
+    values = {name: getattr(columns, name) for name in _FIELDS}
+    return LayoutColumns(
+        **{name: value.astype(float) if isinstance(value, np.ndarray) else value for name, value in values.items()}
+    )
+
+
 def join(parts: Sequence[Candidates]) -> Candidates:
     """All rows, in order. There must be at least one part, with every column an array."""
     columns = {name: np.concatenate([getattr(part.columns, name) for part in parts]) for name in _FIELDS}

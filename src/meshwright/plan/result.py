@@ -34,9 +34,9 @@ class Plan:
     plans: tuple[Estimate, ...]
     """Best first."""
     searched: int
-    """Layouts priced."""
+    """Layouts whose legality was decided."""
     feasible: int
-    """Of those, legal and within memory."""
+    """Of those, legal and within memory; all of them have a price in seconds."""
     seconds: float
     rejected: tuple[Rejected, ...]
     pareto: tuple[ParetoPoint, ...]
@@ -46,3 +46,7 @@ class Plan:
     warnings: tuple[str, ...]
     nearest: tuple[PublishedRun, ...]
     """Published runs most like the best plan."""
+    memory_priced: int = 0
+    """Of the searched, those whose memory was priced one by one: legal, and their states alone leave room."""
+    simulated: int = 0
+    """Of the feasible, those whose pipeline was run event by event."""

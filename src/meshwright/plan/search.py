@@ -1,21 +1,28 @@
-"""Search: from a model, a cluster and a workload to a Plan."""
+"""Search: from a model, a cluster and a workload to a Plan.
+
+The space is scanned in closed form (`scan`), the best of it is simulated and ranked (`rank`), and `reasons` says why
+the rest lost.
+"""
 
 from __future__ import annotations
 
 import time
-
-import numpy as np
+from dataclasses import dataclass
 
 from meshwright.cost.estimate import compose
 from meshwright.cost.memory import peak_memory
 from meshwright.cost.result import Estimate
 from meshwright.cost.step import step_time
 from meshwright.cost.verdict import RISK_SHARE
+from meshwright.plan.advice import advice
 from meshwright.plan.candidates import Candidates
 from meshwright.plan.history import nearest_runs
+from meshwright.plan.question import Question
+from meshwright.plan.rank import rank
+from meshwright.plan.reasons import nothing_fits, reasons
 from meshwright.plan.result import ParetoPoint, Plan, Rejected
-from meshwright.plan.scan import Question, Scan, scan
-from meshwright.plan.shortlist import SIZE, reprice
+from meshwright.plan.scan import Scan, scan
+from meshwright.plan.warnings import risky_alternative, warnings
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import columns_of
 from meshwright.spec.errors import RequestError
@@ -27,10 +34,6 @@ from meshwright.spec.rules.rule import divisors
 from meshwright.spec.workload import Workload
 
 OBJECTIVES = ("throughput", "memory", "devices")
-ALIKE = 2
-"""Layouts of one family (degrees and ZeRO stage) among the best that are shown."""
-WORTH_THE_RISK = 0.95
-"""A layout that may run out of memory is shown when it takes less than this share of the best safe one's time."""
 
 
 def make_plan(
@@ -53,69 +56,72 @@ def make_plan(
     if top < 1:
         raise RequestError(f"top is {top}.", ("1 or more",))
     started = time.perf_counter()
-    question, found = _scan(model, cluster, workload, objective, offload)
-    ranked, seconds = _ranked(question, found, objective)
-    chosen = _chosen(ranked, seconds, cluster, top)
-    plans = tuple(priced(question, ranked.layout(i), seconds[i]) for i in chosen)
+    counts = divisors(cluster.devices) if objective == "devices" else (cluster.devices,)
+    tried = _try([Question(model, cluster, workload, devices, offload, objective == "memory") for devices in counts])
+    question, found = tried.question, tried.found
+    ranking = rank(question, found, top)
+    shown = range(len(ranking.chosen))
+    plans = tuple(_estimate(question, ranking.chosen.layout(i), float(ranking.seconds[i])) for i in shown)
+    told = reasons(question, found, plans, ranking.chosen.family.tolist())
     return Plan(
         plans=plans,
-        searched=found.searched,
+        searched=found.searched + sum(reason.count for reason in tried.failed),
         feasible=found.feasible,
         seconds=time.perf_counter() - started,
-        rejected=tuple(Rejected(x.reason, x.count, format_layout(x.example)) for x in found.illegal),
-        pareto=tuple(
-            ParetoPoint(
-                format_layout(found.pareto.layout(i)), float(found.pareto.seconds[i]), float(found.pareto.reserved[i])
-            )
-            for i in range(len(found.pareto))
-        ),
-        advice=(),
-        warnings=(),
+        rejected=(*told, *tried.failed),
+        pareto=_pareto(found.pareto),
+        advice=advice(question, plans[0] if plans else None),
+        warnings=_warnings(question, plans, ranking.risky),
         nearest=nearest_runs(model, cluster, plans[0].layout, workload) if plans else (),
+        memory_priced=found.memory_priced,
+        simulated=ranking.simulated,
     )
 
 
-def _scan(model: Model, cluster: Cluster, workload: Workload, objective: str, offload: bool) -> tuple[Question, Scan]:
-    """The scan that answers: of the whole cluster, or of the fewest devices on which something fits."""
-    counts = divisors(cluster.devices) if objective == "devices" else (cluster.devices,)
-    for devices in counts:
-        question = Question(model, cluster, workload, devices, offload, by_memory=objective == "memory")
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """The scan that answers, and why the ones before it did not."""
+
+    question: Question
+    found: Scan
+    failed: tuple[Rejected, ...]
+
+
+def _try(questions: list[Question]) -> _Tried:
+    """The first question to which a layout fits safely; else the first with any that fits; else the last."""
+    failed: list[Rejected] = []
+    risky: _Tried | None = None
+    for question in questions:
         found = scan(question)
-        if found.feasible:
-            break
-    return question, found
+        tried = _Tried(question, found, tuple(failed))
+        limit = RISK_SHARE * question.cluster.device.memory_bytes
+        if (found.kept.reserved <= limit).any():
+            return tried
+        if found.feasible and risky is None:
+            risky = tried
+        failed.append(nothing_fits(question, found))
+    return risky or tried
 
 
-def _ranked(question: Question, found: Scan, objective: str) -> tuple[Candidates, np.ndarray]:
-    kept = found.kept
-    if objective == "memory":
-        order = np.lexsort((kept.seconds, kept.reserved))[:SIZE]
-        kept = kept.take(order)
-        return kept, reprice(question, kept)
-    risky = kept.reserved > RISK_SHARE * question.cluster.device.memory_bytes
-    order = np.lexsort((kept.reserved, kept.seconds, risky))
-    chosen = kept.take(order[:SIZE])
-    seconds = reprice(question, chosen)
-    order = np.lexsort((chosen.reserved, seconds))
-    return chosen.take(order), seconds[order]
-
-
-def _chosen(ranked: Candidates, seconds: np.ndarray, cluster: Cluster, top: int) -> list[int]:
-    shown: list[int] = []
-    alike: dict[int, int] = {}
-    for index in range(len(ranked)):
-        family = int(ranked.family[index])
-        if alike.get(family, 0) < ALIKE and len(shown) < top:
-            alike[family] = alike.get(family, 0) + 1
-            shown.append(index)
-    return shown
-
-
-def priced(question: Question, layout: Layout, step_seconds: float) -> Estimate:
+def _estimate(question: Question, layout: Layout, step_seconds: float) -> Estimate:
     """The Estimate of one layout with this step time."""
     q, columns = question, columns_of(layout)
     args = (q.model, q.cluster, q.workload)
-    notes = check_layout(*args, layout, spare=q.devices < q.cluster.devices)
+    notes = check_layout(*args, layout, spare=q.spare)
     step = step_time(*args, columns, q.software)
     peak = peak_memory(*args, columns, q.software)
-    return compose(*args, layout, step, peak, float(step_seconds), notes)
+    return compose(*args, layout, step, peak, step_seconds, notes)
+
+
+def _pareto(rows: Candidates) -> tuple[ParetoPoint, ...]:
+    return tuple(
+        ParetoPoint(format_layout(rows.layout(i)), float(rows.seconds[i]), float(rows.reserved[i]))
+        for i in range(len(rows))
+    )
+
+
+def _warnings(question: Question, plans: tuple[Estimate, ...], risky: bool) -> tuple[str, ...]:
+    if not plans:
+        return question.model.warnings + question.cluster.warnings
+    alternative = (risky_alternative(plans[-1], plans[0]),) if risky else ()
+    return warnings(question, plans[0]) + alternative

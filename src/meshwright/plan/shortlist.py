@@ -5,7 +5,7 @@ Closed forms are exact for even stages but for a few per cent under the zero-bub
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,31 +15,49 @@ from meshwright.cost.schedules import table, takes
 from meshwright.cost.simulate import simulate
 from meshwright.cost.step import StepTime, step_time
 from meshwright.plan.candidates import Candidates
-from meshwright.plan.scan import Question
+from meshwright.plan.question import Question
 from meshwright.spec.columns import columns_of
 from meshwright.spec.layout import SCHEDULES, Layout
 
 SIZE = 32
 """Layouts that are simulated."""
-ACTIONS = 120_000
-"""Actions of schedule tables that are simulated at most, best layouts first: about 0.3 s."""
+ACTIONS = 30_000
+"""Actions of schedule tables that are simulated in any case, best layouts first: about 0.1 s."""
+ACTIONS_A_LAYOUT = 0.25
+"""Further actions for each layout that was searched: simulation may take about a quarter of the scan's time."""
 
 
-def reprice(question: Question, chosen: Candidates) -> np.ndarray:
-    """Step seconds of each layout, by simulation while ACTIONS last, else in closed form."""
+@dataclass(frozen=True, slots=True)
+class Repriced:
+    """Step seconds of the shortlist."""
+
+    seconds: np.ndarray
+    simulated: np.ndarray
+    """Whether each is from the simulation."""
+
+
+def action_budget(searched: int) -> int:
+    """Actions that may be simulated after a scan of so many layouts."""
+    return ACTIONS + int(ACTIONS_A_LAYOUT * searched)
+
+
+def reprice(question: Question, chosen: Candidates, budget: int) -> Repriced:
+    """Step seconds of each layout, by simulation while the budget of actions lasts, else in closed form."""
+    run = np.zeros(len(chosen), dtype=bool)
     if not len(chosen):
-        return chosen.seconds
+        return Repriced(chosen.seconds, run)
     q = question
     step = step_time(q.model, q.cluster, q.workload, chosen.columns, q.software)
     seconds = np.array(np.broadcast_to(step.total, len(chosen)), dtype=float)
-    left = ACTIONS
+    left = budget
     for index in range(len(chosen)):
         layout = chosen.layout(index)
         work = actions(layout, int(_at(step.micro_batches, index)))
         if layout.pipeline > 1 and work <= left:
             left -= work
+            run[index] = True
             seconds[index] = simulated_seconds(layout, _row(step, index))
-    return seconds
+    return Repriced(seconds, run)
 
 
 def simulated_step_seconds(question: Question, layout: Layout) -> float:
@@ -64,12 +82,17 @@ def simulated_seconds(layout: Layout, step: StepTime) -> float:
     m, v = int(step.micro_batches), layout.virtual_stages
     if not takes(layout.schedule, layout.pipeline, m):
         return float(step.total)
-    passes = [_stages(layout, step, name) for name in ("forward", "input_gradient", "weight_gradient")]
     rows = table(layout.schedule, layout.pipeline, m, v)
-    makespan = simulate(rows, *passes, send_seconds=float(step.send)).makespan_seconds
+    run = simulate(
+        rows,
+        forward=_stages(layout, step, "forward"),
+        input_gradient=_stages(layout, step, "input_gradient"),
+        weight_gradient=_stages(layout, step, "weight_gradient"),
+        send_seconds=float(step.send),
+    )
     code = SCHEDULES.index(layout.schedule)
     closed = pipeline_seconds(code, layout.pipeline, m, v, step.rank, step.send, step.first, step.last)
-    return float(step.total) - float(closed) + makespan
+    return float(step.total) - float(closed) + run.makespan_seconds
 
 
 def _stages(layout: Layout, step: StepTime, name: str) -> list[float]:

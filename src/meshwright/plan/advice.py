@@ -1,0 +1,111 @@
+"""Advice: the decision tree's layout beside the search's, with the numbers that decide in this job."""
+
+from __future__ import annotations
+
+from meshwright.cost.parameters import parameters
+from meshwright.cost.result import Estimate
+from meshwright.plan.question import Question
+from meshwright.plan.rule_of_thumb import LONG_SEQUENCE, Thumb, rule_of_thumb
+from meshwright.plan.shortlist import simulated_step_seconds
+from meshwright.plan.warnings import one_device_bytes
+from meshwright.spec.layout import Layout
+from meshwright.spec.notation import format_layout
+from meshwright.spec.optimizer import state_bytes
+from meshwright.spec.units import count, duration, gib, percent
+
+AGREE = 0.02
+"""Times that differ by less are called equal."""
+
+
+def advice(question: Question, best: Estimate | None) -> tuple[str, ...]:
+    """What the rules of thumb say of this job, and whether the search agrees."""
+    thumb = rule_of_thumb(question)
+    lines = [_states(question), _activations(question), _batch(question)]
+    if question.model.experts is not None:
+        lines.append(_experts(question))
+    if thumb is None:
+        return (*lines, "The rules of thumb find no layout that fits.")
+    lines.append(f"Rules of thumb: {thumb.because}: {format_layout(thumb.layout)}.")
+    return (*lines, _verdict(question, thumb, best))
+
+
+def _states(question: Question) -> str:
+    q = question
+    total, each = parameters(q.model).total, state_bytes(q.workload, q.model).total
+    have = q.cluster.device.memory_bytes
+    text = f"States: {count(total)} parameters × {each:.4g} bytes = {gib(total * each)}; a device has {gib(have)}"
+    if total * each <= have:
+        return f"{text}."
+    shared = -(-total * each // have)
+    return f"{text}, so that they need {shared:,.0f} devices at least."
+
+
+def _activations(question: Question) -> str:
+    need = {kind: one_device_bytes(question, kind) for kind in ("none", "full")}
+    have = question.cluster.device.memory_bytes
+    fitting = [kind for kind, bytes_ in need.items() if bytes_ <= have]
+    held = {
+        0: "does not hold the job",
+        1: "holds the job with full recomputation only",
+        2: "holds the job",
+    }[len(fitting)]
+    saved = need["none"] - need["full"]
+    return (
+        f"Activations: full recomputation saves {gib(saved)} for one sequence of {question.workload.seq_len:,} tokens; "
+        f"one device {held} ({gib(need['full'])} to {gib(need['none'])})."
+    )
+
+
+def _batch(question: Question) -> str:
+    w, devices = question.workload, question.devices
+    text = (
+        f"Batch: {w.tokens:,} tokens a step, {w.tokens // devices:,} a device, {w.global_batch / devices:.3g} sequences"
+    )
+    if w.global_batch < devices:
+        text += f"; data parallelism alone can use {w.global_batch} of {devices} devices"
+    if w.seq_len >= LONG_SEQUENCE:
+        text += "; so long a sequence asks for context parallelism"
+    return f"{text}."
+
+
+def _experts(question: Question) -> str:
+    experts = question.model.experts
+    assert experts is not None
+    part = parameters(question.model)
+    return (
+        f"Experts: {experts.count} a layer, {experts.per_token} a token; {count(part.active)} of {count(part.total)} "
+        "parameters work on a token, so that spreading experts beats splitting matrices."
+    )
+
+
+def _verdict(question: Question, thumb: Thumb, best: Estimate | None) -> str:
+    """Whether the search agrees, and what the difference is worth."""
+    seconds = simulated_step_seconds(question, thumb.layout)
+    if best is None:
+        return "The search finds nothing that fits."
+    if thumb.layout == best.layout:
+        return f"The search agrees: {duration(seconds)} a step."
+    gain = seconds / best.step_seconds - 1
+    found = f"{format_layout(best.layout)}, {duration(best.step_seconds)}"
+    if abs(gain) <= AGREE:
+        return f"The search agrees within {percent(AGREE)}: {duration(seconds)} a step, against {found}."
+    if gain < 0:
+        return (
+            f"The rule's layout takes {duration(seconds)} a step, {percent(-gain)} less than the search's choice "
+            f"({found}), which has another objective."
+        )
+    better = _difference(thumb.layout, best.layout)
+    return (
+        f"The search disagrees: the rule's layout takes {duration(seconds)}, {percent(gain)} more than {found}{better}."
+    )
+
+
+def _difference(rule: Layout, found: Layout) -> str:
+    """The degrees in which the two layouts differ."""
+    names = ("zero_stage", "tensor", "context", "expert", "pipeline", "schedule", "micro_batch", "recompute")
+    named = [
+        f"{name.replace('_', ' ')} {getattr(found, name)} instead of {getattr(rule, name)}"
+        for name in names
+        if getattr(rule, name) != getattr(found, name)
+    ]
+    return f" ({', '.join(named[:4])})" if named else ""
