@@ -85,7 +85,7 @@ def test_every_option_is_read_by_some_topic() -> None:
 
 def test_words_for_a_topic_are_not_another_topic_s() -> None:
     words = [word for topic in TOPICS.values() for word in (topic.name, *topic.words)]
-    assert len(set(words)) == len(words) - len([t for t in TOPICS.values() if t.name in t.words])
+    assert len(set(words)) == len(words)
 
 
 @pytest.mark.parametrize(("stage", "gib"), [("DDP", 106), ("ZeRO-1", 36), ("ZeRO-2", 25), ("ZeRO-3", 13)])

@@ -12,7 +12,7 @@ import typer
 from meshwright.cli.options import JsonOption, complete_cluster, complete_model, one_of
 from meshwright.cli.screen import console, print_json
 from meshwright.cli.tables import table
-from meshwright.plan.explain.options import OPTIONS
+from meshwright.plan.explain.options import OPTIONS, flag
 from meshwright.plan.explain.topics import TOPICS
 
 if TYPE_CHECKING:
@@ -124,12 +124,14 @@ def _show(page: Page) -> None:
     for section in page.sections:
         screen.print(Text(f"\n{section.heading}", style="bold"))
         for line in section.lines:
-            screen.print(Padding(Text(line), (0, 0, 0, 2)), width=width)
+            screen.print(Padding(Text(line), (0, 0, 0, 2), expand=False), width=width)
         if section.table is not None:
             _show_table(screen, section.table.columns, section.table.rows)
-    screen.print(Text("\nSources", style="bold"))
-    for source in page.sources:
-        screen.print(Padding(Text(source), (0, 0, 0, 2)), width=width)
+    reads = ", ".join(flag(name) for name in TOPICS[page.topic].options) or "--layout"
+    for heading, lines in (("Sources", page.sources), ("Put in your own", (reads,))):
+        screen.print(Text(f"\n{heading}", style="bold"))
+        for line in lines:
+            screen.print(Padding(Text(line), (0, 0, 0, 2), expand=False), width=width)
 
 
 def _show_table(screen: Console, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> None:

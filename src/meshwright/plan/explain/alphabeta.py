@@ -9,7 +9,7 @@ from meshwright.cost.collectives import (
     groups,
     send_seconds,
 )
-from meshwright.plan.explain.common import columns, data_tiers, ladder
+from meshwright.plan.explain.common import columns, data_tiers, ladder, where
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.plan.explain.page import Page, account, table
 from meshwright.spec.units import binary, duration, gb_per_s
@@ -34,7 +34,6 @@ def page(topic: str, given: Inputs) -> Page:
         time = float(all_reduce_seconds(size, data_tiers(given, n)))
         small = float(all_reduce_seconds(0.0, data_tiers(given, n)))
         rows.append((f"{n}", duration(time), duration(small), gb_per_s(size / time) if time else "-"))
-    where = f"{gb_per_s(float(t.intra))}" if float(t.nodes) == 1 else f"{gb_per_s(float(t.inter))} between nodes"
     return account(
         topic,
         "Alpha and beta: what a collective costs",
@@ -47,7 +46,7 @@ def page(topic: str, given: Inputs) -> Page:
             "bus bandwidth = 2 (d-1)/d x M / time: what to compare with the link",
         ),
         steps=(
-            f"M = {binary(size)} ({size / 1e9:.3g} GB), d = {d}, {where}",
+            f"M = {binary(size)} ({size / 1e9:.3g} GB), d = {d}, {where(t)}",
             *(f"{name}: {duration(time)}" for name, time in seconds.items()),
             f"below {binary(even)} an all-reduce on {d} ranks is mostly latency ({duration(waiting)})",
         ),

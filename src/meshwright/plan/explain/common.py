@@ -15,6 +15,7 @@ from meshwright.plan.explain.inputs import Inputs
 from meshwright.spec.columns import LayoutColumns, columns_of
 from meshwright.spec.implementation import load_implementation
 from meshwright.spec.layout import Layout
+from meshwright.spec.units import gb_per_s
 
 
 def columns(**fields: Any) -> LayoutColumns:
@@ -69,6 +70,13 @@ def flow_seconds(flows: Iterable[Flow]) -> float:
 def data_tiers(given: Inputs, ranks: int) -> Tiers:
     """The links of `ranks` data-parallel ranks."""
     return tiers(groups(columns(replicate=ranks))["data"], given.cluster)
+
+
+def where(t: Tiers) -> str:
+    """The bandwidth that a ring over these links reaches: inside a node, or of all of a node's NICs."""
+    if float(t.nodes) == 1:
+        return gb_per_s(float(t.intra))
+    return f"{gb_per_s(min(float(t.intra), float(t.inter)))} between nodes"
 
 
 def exchanges(given: Inputs, layout: LayoutColumns, axis: str) -> list[Exchange]:

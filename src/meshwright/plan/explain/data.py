@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from meshwright.cost.collectives import all_reduce_seconds
-from meshwright.plan.explain.common import columns, data_flows, data_tiers, ladder, sent_bytes, states_on_rank
+from meshwright.plan.explain.common import columns, data_flows, data_tiers, ladder, sent_bytes, states_on_rank, where
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.plan.explain.page import Page, account, table
-from meshwright.spec.units import binary, count, duration, gb_per_s, gib
+from meshwright.spec.units import binary, count, duration, gib
 
 
 def page(topic: str, given: Inputs) -> Page:
@@ -34,8 +34,7 @@ def page(topic: str, given: Inputs) -> Page:
         steps=(
             f"N = {count(given.parameters)} parameters, {states.total:g} bytes each: {gib(held)} on every rank",
             f"G = N x {states.reduce:g} bytes = {gib(gradients)} of gradients",
-            f"d = {ranks}: a rank sends {binary(sent)} in a step, which takes {duration(seconds)} at "
-            f"{gb_per_s(float(t.intra))} in a node",
+            f"d = {ranks}: a rank sends {binary(sent)} in a step, which takes {duration(seconds)} at {where(t)}",
         ),
         shown=table((">ranks", ">states", ">sent a step", ">all-reduce"), rows),
         sent="The gradients once a step, in buckets, while backward still runs: most of it can be hidden. "

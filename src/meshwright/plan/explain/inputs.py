@@ -50,8 +50,6 @@ class Inputs:
     cluster: Cluster
     layout: Layout | None
     """The reader's layout, if there is one."""
-    named: bool
-    """The model is a real one and not made of numbers."""
     parameters: float = 7.1e9
     """On one rank, before the axis of the page divides them."""
     ranks: int = 8
@@ -125,7 +123,6 @@ def read_inputs(
         model=model or _made_model(topic, numbers),
         cluster=cluster or _made_cluster(topic, numbers),
         layout=layout,
-        named=model is not None,
         **values,
     )
 
