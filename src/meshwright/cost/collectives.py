@@ -36,6 +36,13 @@ class Tiers:
     """Bytes/s between nodes, for the group on one node: the NICs are shared by the node's groups."""
     alpha_intra: float
     alpha_inter: float
+    overhead: float = 0.0
+    """Seconds of a collective beside its hops."""
+
+    @property
+    def start(self) -> Number:
+        """Seconds before the first byte; none for a group of one."""
+        return np.where(np.asarray(self.size) > 1, self.overhead, 0.0)
 
     @property
     def nodes(self) -> Number:
@@ -77,6 +84,7 @@ def tiers(group: Group, cluster: Cluster) -> Tiers:
         inter=node * per_node / width,
         alpha_intra=cluster.intra.latency_s,
         alpha_inter=cluster.inter.latency_s,
+        overhead=reached.collective_overhead_s,
     )
 
 
@@ -92,9 +100,8 @@ def _hops(t: Tiers) -> Number:
 
 
 def all_gather_seconds(size: Number, t: Tiers) -> Number:
-    """(n-1)(alpha + size/n/B); hierarchical latency where the group spans nodes."""
-    share = (t.size - 1) / t.size
-    return share * size / _bandwidth(t) + np.minimum(_hops(t), _tree_hops(t))
+    """(n-1)(alpha + size/n/B): NCCL gathers and scatters round a ring."""
+    return (t.size - 1) / t.size * size / _bandwidth(t) + _hops(t) + t.start
 
 
 def _tree_hops(t: Tiers) -> Number:
@@ -108,7 +115,7 @@ reduce_scatter_seconds = all_gather_seconds
 
 def all_reduce_seconds(size: Number, t: Tiers) -> Number:
     """2(n-1)alpha + 2(n-1)/n size/B for a ring; the tree's latency where that is shorter."""
-    return 2 * all_gather_seconds(size, t)
+    return 2 * ((t.size - 1) / t.size * size / _bandwidth(t) + np.minimum(_hops(t), _tree_hops(t))) + t.start
 
 
 def all_to_all_seconds(size: Number, t: Tiers) -> Number:
@@ -116,7 +123,7 @@ def all_to_all_seconds(size: Number, t: Tiers) -> Number:
     inside = (t.per_node - 1) / t.size * size / t.intra
     across = (t.size - t.per_node) / t.size * size / np.maximum(t.inter / t.per_node, 1e-9)
     latency = np.where(t.nodes > 1, t.alpha_inter, t.alpha_intra) * np.where(np.asarray(t.size) > 1, 2.0, 0.0)
-    return np.maximum(inside, np.where(t.nodes > 1, across, 0.0)) + latency
+    return np.maximum(inside, np.where(t.nodes > 1, across, 0.0)) + latency + t.start
 
 
 def dispatch_seconds(size: Number, chosen: int, t: Tiers) -> Number:
@@ -130,7 +137,7 @@ def dispatch_seconds(size: Number, chosen: int, t: Tiers) -> Number:
     inside = (t.size - 1) / t.size * size / t.intra
     across = crossing / np.maximum(t.inter / t.per_node, 1e-9)
     latency = np.where(t.nodes > 1, t.alpha_inter, t.alpha_intra) * np.where(np.asarray(t.size) > 1, 2.0, 0.0)
-    return np.maximum(inside, np.where(t.nodes > 1, across, 0.0)) + latency
+    return np.maximum(inside, np.where(t.nodes > 1, across, 0.0)) + latency + t.start
 
 
 def send_seconds(size: Number, group: Group, cluster: Cluster) -> Number:
@@ -138,7 +145,7 @@ def send_seconds(size: Number, group: Group, cluster: Cluster) -> Number:
     t = tiers(group, cluster)
     leaves = np.asarray(group.size * group.stride) > cluster.devices_per_node
     share = cluster.nic_bytes_per_s_per_device * cluster.device.efficiency.network
-    seconds = np.where(leaves, size / share + t.alpha_inter, size / t.intra + t.alpha_intra)
+    seconds = np.where(leaves, size / share + t.alpha_inter, size / t.intra + t.alpha_intra) + t.overhead
     return np.where(np.asarray(group.size) > 1, seconds, 0.0)
 
 

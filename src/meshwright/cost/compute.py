@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.operations import ATTENTION, ELEMENTWISE, MATMUL, Operation
+from meshwright.cost.operations import ATTENTION, ELEMENTWISE, SCORES, Operation
 from meshwright.cost.pipeline import Passes
 from meshwright.spec.cluster import Device
 from meshwright.spec.columns import Number
@@ -31,6 +31,11 @@ class Rates:
     """Edge in elements that every dimension of a product is padded with on average."""
     attention: float
     memory: float
+    """Element-wise kernels, as many as this software launches for one."""
+    scores: float
+    """Scale, mask, softmax and dropout of scores that go through memory."""
+    raw_memory: float
+    """One kernel that reads and writes."""
 
 
 def rates(device: Device, workload: Workload, implementation: Implementation) -> Rates:
@@ -47,10 +52,12 @@ def rates(device: Device, workload: Workload, implementation: Implementation) ->
         tile=reached.matmul_tile,
         attention=wide * reached.attention * implementation.attention,
         memory=device.memory_bytes_per_s * reached.memory / implementation.elementwise,
+        scores=device.memory_bytes_per_s * reached.memory / implementation.score_traffic,
+        raw_memory=device.memory_bytes_per_s * reached.memory,
     )
 
 
-def smooth_max(a: Number, b: Number, sharpness: float = 4.0) -> Number:
+def smooth_max(a: Number, b: Number, sharpness: float = 8.0) -> Number:
     """(a^p + b^p)^(1/p): the larger of two overlapping times, a little more where they are close."""
     high = np.maximum(a, b)
     low = np.minimum(a, b)
@@ -72,6 +79,8 @@ def _seconds(operation: Operation, flops: Number, moved: Number, products: float
     """Roofline time of `flops` and `moved` bytes, done in `products` kernels."""
     if operation.kind == ELEMENTWISE:
         return moved / r.memory
+    if operation.kind == SCORES:
+        return moved / r.scores
     rate = r.attention if operation.kind == ATTENTION else r.matmul
     busy = flops * _padding(operation, r) / rate
     return smooth_max(busy, moved / r.memory) + products * r.matmul_overhead

@@ -15,6 +15,7 @@ from meshwright.cost.collectives import Group, all_gather_seconds, all_reduce_se
 from meshwright.cost.shares import RankParameters
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
+from meshwright.spec.implementation import Implementation
 from meshwright.spec.workload import StateBytes
 
 
@@ -71,8 +72,12 @@ def step_flows(
     cluster: Cluster,
     learning: float,
     micro_batches: Number,
+    implementation: Implementation,
 ) -> list[Flow]:
-    """Once a step (ZeRO-2: gradients every micro-batch): a whole rank's gradients reduced, parameters gathered."""
+    """Once a step (ZeRO-2: gradients every micro-batch): a whole rank's gradients reduced, parameters gathered.
+
+    They travel in buckets, so that each pays its collective's latency.
+    """
     stage = np.asarray(layout.zero_stage)
     group = groups(layout)
     flows = []
@@ -90,16 +95,18 @@ def step_flows(
         sharded = np.where((stage == 1) | (stage == 2), 1.0, 0.0)
         repeats = np.where(stage == 2, micro_batches, 1.0) * sharded
         across = np.where((stage > 0) & (np.asarray(layout.replicate) > 1), 1.0, 0.0)
-        slice_ = gradients / part.size
+        size = np.maximum(implementation.bucket_bytes, implementation.bucket_bytes_per_rank * data.size)
+        buckets = np.maximum(np.ceil(gradients / size), 1.0)
+        bucket, slice_, piece = gradients / buckets, gradients / buckets / part.size, parameters / buckets
         flows += [
-            Flow("all-reduce", "gradients", plain, gradients, 2 * _sent(gradients, whole),
-                 all_reduce_seconds(gradients, whole)),
-            Flow("reduce-scatter", "gradients", repeats, gradients, _sent(gradients, part),
-                 all_gather_seconds(gradients, part)),
-            Flow("all-reduce", "gradients", across, slice_, 2 * _sent(slice_, between),
+            Flow("all-reduce", "gradients", plain * buckets, bucket, 2 * _sent(bucket, whole),
+                 all_reduce_seconds(bucket, whole)),
+            Flow("reduce-scatter", "gradients", repeats * buckets, bucket, _sent(bucket, part),
+                 all_gather_seconds(bucket, part)),
+            Flow("all-reduce", "gradients", across * buckets, slice_, 2 * _sent(slice_, between),
                  all_reduce_seconds(slice_, between)),
-            Flow("all-gather", "parameters", sharded, parameters, _sent(parameters, part),
-                 all_gather_seconds(parameters, part)),
+            Flow("all-gather", "parameters", sharded * buckets, piece, _sent(piece, part),
+                 all_gather_seconds(piece, part)),
         ]  # fmt: skip
     return flows
 

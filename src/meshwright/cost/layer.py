@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost import operations as ops
-from meshwright.cost.collectives import all_gather_seconds, all_to_all_seconds, dispatch_seconds, groups, tiers
+from meshwright.cost.collectives import (
+    all_gather_seconds,
+    all_reduce_seconds,
+    all_to_all_seconds,
+    dispatch_seconds,
+    groups,
+    tiers,
+)
 from meshwright.cost.compute import BlockSeconds, Rates, block_seconds
 from meshwright.cost.pipeline import Passes
 from meshwright.spec.cluster import Cluster
@@ -131,7 +138,7 @@ def _tensor_exchanges(model: Model, layout: LayoutColumns, z: ops.Sizes, cluster
     return [
         Exchange("tensor", "all-gather", gathers, gathers, gathers, size, sent, half),
         Exchange("tensor", "reduce-scatter", gathers, gathers, gathers, size, sent, half),
-        Exchange("tensor", "all-reduce", reduces, reduces, reduces, size, 2 * sent, 2 * half),
+        Exchange("tensor", "all-reduce", reduces, reduces, reduces, size, 2 * sent, all_reduce_seconds(size, t)),
     ]
 
 

@@ -15,7 +15,7 @@ from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.model import Model
 from meshwright.spec.workload import Workload
 
-MATMUL, ATTENTION, ELEMENTWISE = "matmul", "attention", "elementwise"
+MATMUL, ATTENTION, ELEMENTWISE, SCORES = "matmul", "attention", "elementwise", "scores"
 VOCABULARY_MULTIPLE = 128
 """Rows that a tensor rank's part of the vocabulary is padded to (Megatron-LM's default)."""
 
@@ -188,7 +188,7 @@ def _core(model: Model, workload: Workload, z: Sizes) -> list[Operation]:
         ),
         Operation(
             "softmax",
-            ELEMENTWISE,
+            SCORES,
             bytes=2 * e * scores + dropout * (2 * e + 1) * scores,
             saved=e * scores + dropout * (e + 1) * scores,
             dropped=True,

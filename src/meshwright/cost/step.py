@@ -94,8 +94,9 @@ def step_time(
     embedding = _edge(ops.embedding_block(model, workload, ops.sizes(workload, layout)), r)
     head = _edge(ops.head_block(model, workload, ops.sizes(workload, layout)), r)
     fixed = implementation.micro_batch_seconds
+    accumulation = share.total * count.middle * learning * implementation.accumulation_bytes / r.raw_memory
     rank = _times(layer.passes, count.middle)
-    rank = Passes(rank.forward + fixed, rank.input_gradient + fixed, rank.weight_gradient)
+    rank = Passes(rank.forward + fixed, rank.input_gradient + fixed, rank.weight_gradient + accumulation)
     first = _plus(embedding, _times(layer.passes, count.first - count.middle))
     last = _plus(head, _times(layer.passes, count.last - count.middle))
     send = _send_seconds(model, workload, layout, cluster)
@@ -108,7 +109,7 @@ def step_time(
         share.dense * count.first + edge_first + np.where(np.asarray(layout.pipeline) > 1, 0.0, edge_last),
         share.expert * count.first,
     )
-    whole = step_flows(held, states, layout, cluster, learning, m)
+    whole = step_flows(held, states, layout, cluster, learning, m, implementation)
     window = (rank.input_gradient + rank.weight_gradient) * implementation.overlap * float(workload.overlap)
     data = _data_seconds(whole, window, implementation)
     optimizer = _optimizer_seconds(held, states.total, layout, r, learning, implementation)
@@ -116,7 +117,7 @@ def step_time(
 
     alone = np.asarray(layout.pipeline) == 1
     edge = np.where(alone, embedding.total + head.total, np.maximum(np.maximum(first.total, last.total), 0.0))
-    parts = _parts(layer, count, m, unsent, edge, fixed)
+    parts = _parts(layer, count, m, unsent, edge, 2 * fixed + accumulation)
     parts["pipeline communication"] = busy - unsent
     parts["data communication"] = parts.get("data communication", 0.0) + data
     parts["optimizer"] = optimizer
@@ -200,7 +201,7 @@ def _layer_time(
 
     forward = compute.passes.forward + sum(ahead.values())
     backward = inputs + weights + replay + sum(back.values()) + sum(again.values())
-    many = 1.0 + implementation.tensor_parallel_launches * (layout.tensor - 1)
+    many = 1.0 + implementation.tensor_parallel_launches * ((layout.tensor - 1) / 7) ** 2
     mixtures = 1.0 + moe_share * (implementation.mixture_launches - 1.0)
     launch = implementation.layer_seconds * many * mixtures
     launched_forward = smooth_max(forward, launch)
@@ -271,15 +272,18 @@ def _optimizer_seconds(
     shards = np.where(np.asarray(layout.zero_stage) > 0, layout.shard * layout.context, 1)
     moved = 2 * state_total * held.total * learning / shards
     on_device = 1.0 - np.asarray(layout.offload_optimizer)
-    return moved * implementation.optimizer_traffic / (r.memory * implementation.elementwise) * on_device
+    return moved * implementation.optimizer_traffic / r.raw_memory * on_device
 
 
 def _parts(
-    layer: LayerTime, count: RankLayers, m: Number, busy: Number, edge: Number, fixed: float
+    layer: LayerTime, count: RankLayers, m: Number, busy: Number, edge: Number, fixed: Number
 ) -> dict[str, Number]:
-    """The busiest rank's seconds by part; what the pipeline's makespan has beyond them is the bubble."""
+    """The busiest rank's seconds by part; what the pipeline's makespan has beyond them is the bubble.
+
+    `fixed` is what each micro-batch costs beside its layers: host work and adding up gradients.
+    """
     parts = {name: m * count.middle * seconds for name, seconds in layer.parts.items()}
     parts["head and embedding"] = m * edge
-    parts["launch"] = parts["launch"] + 2 * m * fixed
-    parts["bubble"] = busy - m * (count.middle * layer.passes.total + edge + 2 * fixed)
+    parts["launch"] = parts["launch"] + m * fixed
+    parts["bubble"] = busy - m * (count.middle * layer.passes.total + edge + fixed)
     return parts

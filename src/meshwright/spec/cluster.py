@@ -29,6 +29,8 @@ class Efficiency:
     """Share of a link's nominal bandwidth inside a node."""
     network: float = 0.8
     """Share of a NIC's nominal bandwidth between nodes."""
+    collective_overhead_s: float = 20e-6
+    """Seconds of a collective beside its hops: launch and protocol start."""
     reserved_bytes: float = 1.5 * 2**30
     """Context, NCCL buffers and the like: bytes of the device that no tensor can use."""
     fragmentation: float = 0.03

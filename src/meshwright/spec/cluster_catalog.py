@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any
 
 from meshwright.catalog.cluster_files import Table, device_tables, efficiency_tables, link_tables
 from meshwright.spec.cluster import Device, Efficiency, Link

@@ -23,7 +23,7 @@ class Implementation:
     backward_launches: float = 1.5
     """Launch time of backward, relative to forward."""
     tensor_parallel_launches: float = 0.05
-    """What each further tensor rank adds to the launch time, as a share: the slowest host decides."""
+    """What eight tensor ranks add to the launch time, as a share, growing with the square of their number."""
     dispatch_once: bool = False
     """Experts' tokens cross to another node once and are copied there (DeepEP, HybridEP), not once an expert."""
     mixture_launches: float = 1.0
@@ -36,6 +36,14 @@ class Implementation:
     """Host seconds that a stage spends on each micro-batch beside its layers."""
     step_seconds: float = 5e-3
     """Seconds of a step that no layer explains: data, loss reduction, clipping, logging."""
+    score_traffic: float = 1.0
+    """The same for attention scores that go through memory: scale, mask, softmax and dropout as one kernel or four."""
+    accumulation_bytes: float = 0.0
+    """Memory traffic a parameter and micro-batch of adding up gradients; 0: fused into the weight gradient."""
+    bucket_bytes: float = 25e6
+    """Bytes of gradients or parameters that one data-parallel collective carries."""
+    bucket_bytes_per_rank: float = 0.0
+    """Buckets are at least this many bytes a data-parallel rank, so that large groups are not bound by latency."""
     optimizer_traffic: float = 1.5
     """Memory traffic of the optimizer step, relative to reading and writing each state once."""
     overlap: float = 0.9
