@@ -33,7 +33,8 @@ def test_the_document_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) 
 
 def test_plans_are_ranked_by_step_time_and_their_parts_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     plans = document(capsys, *SMALL)["plans"]
-    times = [plan["step_seconds"] for plan in plans]
+    # Equal to a part in a thousand, the simpler layout comes first.
+    times = [round(plan["step_seconds"] / plans[0]["step_seconds"], 3) for plan in plans]
     assert times == sorted(times)
     for plan in plans:
         assert sum(plan["memory"]["parts"].values()) == pytest.approx(plan["memory"]["total_gib"])
@@ -58,7 +59,7 @@ def test_a_model_that_fits_nowhere_is_exit_code_1_and_says_so(capsys: pytest.Cap
 def test_the_answer_comes_last_and_the_evidence_before(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "llama-2-7b", "--cluster", "8xA100-40GB"]) == 0
     page = capsys.readouterr().out
-    for told in ("layouts priced", "tokens/s/device", "Nearest published runs", "A100"):
+    for told in ("layouts searched", "tokens/s/device", "Nearest published runs", "A100"):
         assert told in page
     assert page.strip().rsplit("\n\n", 1)[1].startswith("Use ")
 

@@ -28,7 +28,10 @@ LEANER = 0.93
 
 def blocks(job: Job, plan: Plan) -> Iterator[RenderableType]:
     """What `meshwright plan` prints, from top to bottom; the answer comes last."""
-    searched = f"{plan.searched:,} layouts priced in {duration(plan.seconds)}, {plan.feasible:,} fit."
+    searched = (
+        f"{plan.searched:,} layouts searched in {duration(plan.seconds)}: {plan.memory_priced:,} priced in bytes, "
+        f"{plan.feasible:,} fit and priced in seconds, {plan.simulated} simulated."
+    )
     yield heading(job, searched)
     if plan.plans:
         yield ""

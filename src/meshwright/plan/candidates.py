@@ -52,8 +52,15 @@ def as_floats(columns: LayoutColumns) -> LayoutColumns:
     )
 
 
+def nothing() -> Candidates:
+    """No rows."""
+    none = np.zeros(0)
+    return Candidates(LayoutColumns(**dict.fromkeys(_FIELDS, none)), none, none, np.zeros(0, dtype=np.int64))
+
+
 def join(parts: Sequence[Candidates]) -> Candidates:
-    """All rows, in order. There must be at least one part, with every column an array."""
+    """All rows, in order. Every column of every part must be an array."""
+    parts = (nothing(), *parts)
     columns = {name: np.concatenate([getattr(part.columns, name) for part in parts]) for name in _FIELDS}
     return Candidates(
         LayoutColumns(**columns),

@@ -26,11 +26,12 @@ def choose_seq_len(model: Model) -> int:
 def choose_global_batch(model: Model, cluster: Cluster, seq_len: int) -> int:
     """Sequences a step: about the usual number of tokens, and a number that many layouts divide.
 
-    A power of two times the odd part of the number of devices: whatever the degrees are, they leave data-parallel
-    ranks that divide it, as long as there are fewer of them than sequences.
+    The odd part of the number of devices times a power of two, so that data-parallel ranks of any degree divide it
+    as far as they go into it; a multiple of the devices unless that is more than twice the usual batch.
     """
-    total = parameters(model).total
-    tokens = next(usual for limit, usual in BATCHES if total <= limit)
-    odd = cluster.devices // (cluster.devices & -cluster.devices)
-    doublings = max(0, round(math.log2(max(tokens / seq_len / odd, 1.0))))
-    return int(odd * 2**doublings)
+    total, devices = parameters(model).total, cluster.devices
+    usual = next(tokens for limit, tokens in BATCHES if total <= limit) / seq_len
+    twos = devices & -devices
+    odd = devices // twos
+    power = 2 ** max(0, round(math.log2(max(usual / odd, 1.0))))
+    return odd * (max(power, twos) if devices <= 2 * usual else power)

@@ -22,7 +22,7 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.notation import format_layout
 from meshwright.spec.units import duration, gib, percent
 
-STAGES = ("no sharding", "ZeRO-1", "ZeRO-2", "ZeRO-3")
+STAGES = ("unsharded", "ZeRO-1", "ZeRO-2", "ZeRO-3")
 COMPUTE = ("forward", "backward", "head and embedding")
 """Parts that differ between layouts only by how well the devices are used."""
 UNTOLD = ("fixed",)
@@ -41,10 +41,12 @@ def reasons(question: Question, found: Scan, shown: Sequence[Estimate], families
 
 def nothing_fits(question: Question, found: Scan) -> Rejected:
     """Why fewer devices will not do: one reason for a whole scan."""
+    devices = f"{question.devices} devices" if question.devices > 1 else "1 device"
     if not len(found.too_big):
-        return Rejected(f"{question.devices} devices: no layout is legal", found.searched, found.illegal[0].reason)
+        illegal = found.illegal[0]
+        return Rejected(f"{devices}: {illegal.reason}", found.searched, format_layout(illegal.example))
     leanest = int(np.argmin(found.too_big.reserved))
-    text = f"{question.devices} devices: nothing fits, the leanest layout needs {_need(question, found, leanest)}"
+    text = f"{devices}: nothing fits, the leanest layout needs {_need(question, found, leanest)}"
     return Rejected(text, found.searched, format_layout(found.too_big.layout(leanest)))
 
 
@@ -70,8 +72,8 @@ def _too_big(question: Question, found: Scan) -> list[Rejected]:
         none = not found.feasible_by_family[stage::ZERO_STAGES].any()
         keys = (simple[rows], found.too_big.reserved[rows])
         index = int(rows[np.lexsort(keys if none else keys[::-1])[0]])
-        which = "nothing fits, the leanest" if none else "does not fit: the plainest"
-        text = f"{name}: {which} needs {_need(question, found, index)}"
+        which = f"no {name} layout fits: the leanest" if none else f"{name} layouts that do not fit: the plainest"
+        text = f"{which} needs {_need(question, found, index)}"
         lost.append(Rejected(text, count, format_layout(found.too_big.layout(index))))
     return lost
 

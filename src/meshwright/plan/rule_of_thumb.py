@@ -35,8 +35,10 @@ LONG_SEQUENCE = 32768
 """Tokens from which context parallelism is advised."""
 CONTEXT_TOKENS = 4096
 """Tokens of a long sequence that one context rank keeps at least."""
-MICRO_BATCHES = (4, 2, 1)
-"""Sizes to try: larger ones use the device better."""
+MICRO_BATCHES = (64, 32, 16, 8, 4, 2, 1)
+"""Sizes to try: the largest that fits uses the device best."""
+FILLING = 4
+"""Micro-batches for each pipeline rank that keep the bubble small (a fifth)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,9 @@ def _branch(q: Question, degrees: Degrees, kept: str, stage: int, because: str) 
     data = q.devices // degrees.ranks
     shared = stage if data * degrees.context > 1 else 0
     for size in MICRO_BATCHES:
+        starved = q.workload.global_batch < FILLING * degrees.pipeline * data * size
+        if degrees.pipeline > 1 and size > 1 and starved:
+            continue
         layout = Layout(
             replicate=1 if shared else data,
             shard=data if shared else 1,
