@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.operations import ATTENTION, ELEMENTWISE, SCORES, Operation
+from meshwright.cost.operations import ATTENTION, ELEMENTWISE, MATMUL, SCORES, Operation
 from meshwright.cost.pipeline import Passes
 from meshwright.spec.cluster import Device
 from meshwright.spec.columns import Number
