@@ -33,5 +33,5 @@ def choose_global_batch(model: Model, cluster: Cluster, seq_len: int) -> int:
     usual = next(tokens for limit, tokens in BATCHES if total <= limit) / seq_len
     twos = devices & -devices
     odd = devices // twos
-    power = 2 ** max(0, round(math.log2(max(usual / odd, 1.0))))
+    power = 1 << round(math.log2(max(usual / odd, 1.0)))
     return odd * (max(power, twos) if devices <= 2 * usual else power)
