@@ -195,7 +195,9 @@ def _rank(
     copies = implementation.ffn_copies * z.element * z.tokens * _inner_width(model, layout)
     split = np.where(np.asarray(layout.tensor) > 1, implementation.tensor_copies, 0.0)
     copies = copies + (implementation.hidden_copies + split) * z.element * z.norm_tokens * model.hidden
-    kept = saved + np.where(np.asarray(layout.recompute) == 2, 0.0, copies)
+    # selective recomputation drops what comes from norms and activations, unless it is busy with unfused scores
+    spared = (np.asarray(layout.recompute) == 2) | ((np.asarray(layout.recompute) == 1) & workload.fused_attention)
+    kept = saved + np.where(spared, 0.0, copies)
     activations = flying * (layers * kept + edge_kept)
 
     vocabulary = model.vocab / layout.tensor

@@ -25,7 +25,7 @@ class PricedRun:
     nouns: RunNouns
     step_seconds: float
     peak_bytes: float
-    """On the rank that was measured."""
+    """As the run's own figure was read."""
     verdict: str
     """Of the fullest rank."""
 
@@ -61,7 +61,7 @@ def price(
         args = (group.model, group.cluster, group.workload, group.layouts, software)
         seconds = np.broadcast_to(step_time(*args).total, group.rows.shape)
         peak = peak_memory(*args)
-        seen = peak.bytes if group.memory_rank is None else peak.rank_bytes(group.memory_rank)
+        seen = np.broadcast_to(group.reading.bytes(peak, group.cluster.device), group.rows.shape)
         for position, index in enumerate(group.rows):
             run, nouns = rows[index]
             priced[index] = PricedRun(

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.catalog.cluster_files import efficiency_tables
-from meshwright.cost.memory import Peak, peak_memory
+from meshwright.cost.memory import peak_memory
 from meshwright.cost.step import step_time
 from meshwright.plan.free_constants import DEFAULT, DEVICE, FreeConstant
 from meshwright.plan.history import device_class
 from meshwright.plan.run_groups import RunGroup, run_groups
 from meshwright.plan.run_nouns import RunNouns
-from meshwright.spec.columns import Number
 from meshwright.spec.implementation import Implementation, load_implementation
 
 TIME, MEMORY = "time", "memory"
@@ -90,10 +89,6 @@ def residuals(
     return Residuals(quantity, tuple(run_groups(runs)), np.array(measured, dtype=float), tuple(constants))
 
 
-def _bytes(peak: Peak, group: RunGroup) -> Number:
-    return peak.bytes if group.memory_rank is None else peak.rank_bytes(group.memory_rank)
-
-
 def _price(quantity: str, group: RunGroup, values: Mapping[FreeConstant, float]) -> Array:
     """Seconds or bytes of a group's rows with some constants replaced."""
     device = group.cluster.device
@@ -102,5 +97,5 @@ def _price(quantity: str, group: RunGroup, values: Mapping[FreeConstant, float])
     own = {c.name: value for c, value in values.items() if c.kind != DEVICE}
     cluster = replace(group.cluster, device=replace(device, efficiency=replace(device.efficiency, **reached)))
     args = (group.model, cluster, group.workload, group.layouts, replace(software, **own))  # type: ignore[arg-type]
-    price = step_time(*args).total if quantity == TIME else _bytes(peak_memory(*args), group)
+    price = step_time(*args).total if quantity == TIME else group.reading.bytes(peak_memory(*args), cluster.device)
     return np.broadcast_to(np.asarray(price, dtype=float), group.rows.shape)

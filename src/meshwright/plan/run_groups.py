@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.plan.memory_reading import MemoryReading
 from meshwright.plan.run_nouns import RunNouns
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, stack
@@ -34,7 +35,7 @@ class RunGroup:
     workload: Workload
     """As the model: `global_batch` may be an array."""
     layouts: LayoutColumns
-    memory_rank: int | None = None
+    reading: MemoryReading = MemoryReading()
     """As the runs'."""
 
 
@@ -51,7 +52,7 @@ def _key(run: RunNouns) -> tuple[object, ...]:
     links = (c.device.name, c.devices_per_node, c.intra, c.inter, c.nics_per_node)
     numbers: dict[str, Any] = {} if run.model.experts or run.model.latent else dict.fromkeys(NUMBERS, 0)
     workload = replace(run.workload, global_batch=0)
-    return (replace(run.model, **UNPRICED, **numbers), *links, workload, run.memory_rank)
+    return (replace(run.model, **UNPRICED, **numbers), *links, workload, run.reading)
 
 
 def _group(runs: Sequence[RunNouns], rows: list[int]) -> RunGroup:
@@ -64,7 +65,7 @@ def _group(runs: Sequence[RunNouns], rows: list[int]) -> RunGroup:
         cluster=first.cluster,
         workload=replace(first.workload, global_batch=batch),
         layouts=stack([run.layout for run in runs]),
-        memory_rank=first.memory_rank,
+        reading=first.reading,
     )
 
 

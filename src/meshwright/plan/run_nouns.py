@@ -9,6 +9,7 @@ from functools import cache
 from meshwright.catalog.cluster_files import Table
 from meshwright.catalog.software_files import framework_tables
 from meshwright.cost.parameters import parameters
+from meshwright.plan.memory_reading import MemoryReading, reading_of
 from meshwright.plan.published import PublishedRun
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.errors import RequestError
@@ -26,8 +27,6 @@ TIE_TOLERANCE = 0.01
 """A stated size this close to the usual tying's leaves it alone."""
 
 
-MEMORY_RANKS = {"first": 0, "last": -1}
-"""What `memory_rank` of `catalog/frameworks.toml` means."""
 
 
 class UnpricedRunError(RequestError):
@@ -42,8 +41,8 @@ class RunNouns:
     cluster: Cluster
     workload: Workload
     layout: Layout
-    memory_rank: int | None = None
-    """The pipeline rank whose memory was measured: 0 the first, -1 the last; None: the fullest."""
+    reading: MemoryReading = MemoryReading()
+    """What the run's memory figure is a reading of."""
 
 
 def nouns_of_run(run: PublishedRun) -> RunNouns:
@@ -65,7 +64,7 @@ def nouns_of_run(run: PublishedRun) -> RunNouns:
     precision = workload.precision
     if precision not in cluster.device.peak_flops:
         raise UnpricedRunError(f"{cluster.device.name} has no {precision} figure in the catalogue")
-    return RunNouns(model, cluster, workload, layout, MEMORY_RANKS.get(software.get("memory_rank", "fullest")))
+    return RunNouns(model, cluster, workload, layout, reading_of(software))
 
 
 def framework_of(text: str) -> Table:
