@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from meshwright.cli.screen import plain, print_json
+from meshwright.cli.screen import plain, print_json, progress_line
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,18 @@ def test_keys_keep_the_order_of_the_fields(capsys: pytest.CaptureFixture[str]) -
     assert list(json.loads(out)) == ["z", "a"]
     assert json.loads(out)["z"] == {"y": 1.0, "x": [2, 3]}
     assert out.index('"y"') < out.index('"x"')
+
+
+def test_progress_is_a_line_of_the_terminal_that_goes_away(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with progress_line("layouts decided") as show:
+        show(1, 4)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with progress_line("layouts decided") as show:
+        show(1_000, 4_000)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "1,000 of 4,000 layouts decided (25%)" in err
+    assert err.endswith("\r\x1b[K")

@@ -120,5 +120,5 @@ def test_shards_and_replicas_make_up_the_data_ranks(data: int, in_node: int, con
 def test_variants_counts_the_layouts_of_a_sharding(model: Model) -> None:
     workload, nodes = Workload(1024, 8), cluster(8, 2)
     wanted = shapes(axes(model, nodes, workload, 8), nodes, 8)
-    told = sum(variants(model, workload, shape) * shape.shardings.shape[1] for shape in wanted)
+    told = sum(variants(model, workload, shape) * shape.ways for shape in wanted)
     assert told == len(layouts(model, 8))

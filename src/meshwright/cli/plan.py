@@ -8,7 +8,7 @@ import typer
 
 from meshwright.cli.job import JobOptions, read_job, takes_job
 from meshwright.cli.options import JsonOption, one_of
-from meshwright.cli.screen import console, print_json
+from meshwright.cli.screen import console, print_json, progress_line
 
 if TYPE_CHECKING:
     from meshwright.cli.job import Job
@@ -49,7 +49,10 @@ def answer(
     from meshwright.plan.search import make_plan
 
     job = read_job(options)
-    plan = make_plan(job.model, job.cluster, job.workload, objective=objective, top=top, offload=offload)
+    with progress_line("layouts decided") as progress:
+        plan = make_plan(
+            job.model, job.cluster, job.workload, objective=objective, top=top, offload=offload, progress=progress
+        )
     if as_json:
         print_json(_document(job, plan))
     else:

@@ -7,7 +7,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,6 +43,27 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+@contextmanager
+def progress_line(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function that shows `done of total` on one line of a terminal's stderr; the line is gone afterwards."""
+    live = sys.stderr.isatty()
+
+    def show(done: int, total: int) -> None:
+        if live:
+            print(
+                f"\r{done:,} of {total:,} {what} ({done / max(total, 1):.0%})\x1b[K",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    try:
+        yield show
+    finally:
+        if live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def print_error(message: str, label: str = "error: ") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ from meshwright.plan.candidates import (
     whole_columns,
 )
 from meshwright.plan.question import Question
-from meshwright.plan.space import Axes, axes, chunks, shapes
+from meshwright.plan.space import Axes, axes, chunks, shapes, variants
 from meshwright.plan.states import Overflow, split_by_states
 from meshwright.spec.columns import LayoutColumns
 from meshwright.spec.layout import Layout
@@ -64,15 +65,22 @@ class Scan:
     """No layout that fits is both faster and leaner than one of these; fastest first."""
 
 
-def scan(question: Question) -> Scan:
+Progress = Callable[[int, int], None]
+"""Told after each chunk: how many layouts are decided, and of how many."""
+
+
+def scan(question: Question, progress: Progress | None = None) -> Scan:
     """Decide every layout of the space on `question.devices` devices."""
     q = question
     degrees = axes(q.model, q.cluster, q.workload, q.devices)
     tally = _Tally(q, degrees)
     left, overflow = split_by_states(q, shapes(degrees, q.cluster, q.devices, offload=q.offload))
     tally.add_overflow(overflow)
+    total = tally.searched + sum(variants(q.model, q.workload, shape) * shape.ways for shape in left)
     for columns in chunks(q.model, q.workload, left):
         tally.add(columns)
+        if progress is not None:
+            progress(tally.searched, total)
     return tally.result()
 
 

@@ -21,7 +21,7 @@ from meshwright.plan.question import Question
 from meshwright.plan.rank import rank
 from meshwright.plan.reasons import nothing_fits, reasons
 from meshwright.plan.result import ParetoPoint, Plan, Rejected
-from meshwright.plan.scan import Scan, scan
+from meshwright.plan.scan import Progress, Scan, scan
 from meshwright.plan.warnings import risky_alternative, warnings
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import columns_of
@@ -44,12 +44,13 @@ def make_plan(
     objective: str = "throughput",
     top: int = 5,
     offload: bool = False,
+    progress: Progress | None = None,
 ) -> Plan:
     """The layouts that fit, best first, and why the others lost.
 
     `objective`: throughput (the fastest), memory (the leanest, ties by time) or devices (the fewest devices on which
-    a layout fits, then the fastest). `offload` adds layouts that keep states on the host. Raises RequestError for an
-    unknown objective and for a `top` below 1.
+    a layout fits, then the fastest). `offload` adds layouts that keep states on the host. `progress` is told how many
+    layouts of how many are decided. Raises RequestError for an unknown objective and for a `top` below 1.
     """
     if objective not in OBJECTIVES:
         raise RequestError(f"Unknown objective {objective!r}.", OBJECTIVES)
@@ -57,7 +58,9 @@ def make_plan(
         raise RequestError(f"top is {top}.", ("1 or more",))
     started = time.perf_counter()
     counts = divisors(cluster.devices) if objective == "devices" else (cluster.devices,)
-    tried = _try([Question(model, cluster, workload, devices, offload, objective == "memory") for devices in counts])
+    tried = _try(
+        [Question(model, cluster, workload, devices, offload, objective == "memory") for devices in counts], progress
+    )
     question, found = tried.question, tried.found
     ranking = rank(question, found, top)
     shown = range(len(ranking.chosen))
@@ -87,12 +90,12 @@ class _Tried:
     failed: tuple[Rejected, ...]
 
 
-def _try(questions: list[Question]) -> _Tried:
+def _try(questions: list[Question], progress: Progress | None) -> _Tried:
     """The first question to which a layout fits safely; else the first with any that fits; else the last."""
     failed: list[Rejected] = []
     risky: _Tried | None = None
     for question in questions:
-        found = scan(question)
+        found = scan(question, progress)
         tried = _Tried(question, found, tuple(failed))
         limit = RISK_SHARE * question.cluster.device.memory_bytes
         if (found.kept.reserved <= limit).any():

@@ -77,6 +77,11 @@ class Shape:
     shardings: np.ndarray
     """One row a field of SHARDING, one column a way."""
 
+    @property
+    def ways(self) -> int:
+        """How many ways there are."""
+        return int(self.shardings.shape[1])
+
 
 def axes(model: Model, cluster: Cluster, workload: Workload, devices: int) -> Axes:
     """The degrees to try on so many devices of the cluster."""
@@ -188,7 +193,7 @@ def _counts(inner: dict[str, np.ndarray]) -> tuple[int, ...]:
 def _block(model: Model, workload: Workload, shape: Shape, schedule: str) -> np.ndarray:
     """All layouts of one shape and schedule: an array with one row a field of _VARIED."""
     inner = _inner(model, workload, shape, schedule)
-    counts = (shape.shardings.shape[1], *_counts(inner))
+    counts = (shape.ways, *_counts(inner))
     block = np.empty((len(_VARIED), int(np.prod(counts))), dtype=np.int64)
     grid = block.reshape(len(_VARIED), *counts)
     for name in DEGREES:

@@ -39,18 +39,16 @@ def split_by_states(question: Question, shapes: Sequence[Shape]) -> tuple[list[S
     held = np.maximum(*(_states(peak.ranks[position]) for position in (0, -1)))
     # Illegal ones stay in the space: the rules say what is wrong with them.
     over = legal & (held > q.cluster.device.memory_bytes)
-    sizes = [shape.shardings.shape[1] for shape in shapes]
+    sizes = [shape.ways for shape in shapes]
     parts = np.split(over, np.cumsum(sizes)[:-1])
     left = [replace(shape, shardings=shape.shardings[:, ~part]) for shape, part in zip(shapes, parts, strict=True)]
     layouts = np.repeat([variants(q.model, q.workload, shape) for shape in shapes], sizes)
-    return [shape for shape in left if shape.shardings.size], Overflow(
-        plain.take(over), peak.reserved[over], layouts[over]
-    )
+    return [shape for shape in left if shape.ways], Overflow(plain.take(over), peak.reserved[over], layouts[over])
 
 
 def _plain(shapes: Sequence[Shape]) -> LayoutColumns:
     """One layout for each way to share states."""
-    sizes = [shape.shardings.shape[1] for shape in shapes]
+    sizes = [shape.ways for shape in shapes]
     degrees = {name: np.repeat([getattr(shape, name) for shape in shapes], sizes) for name in DEGREES}
     shared = dict(zip(SHARDING, np.concatenate([shape.shardings for shape in shapes], axis=1), strict=True))
     return LayoutColumns(
