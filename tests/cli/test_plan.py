@@ -56,7 +56,10 @@ def test_a_model_that_fits_nowhere_is_exit_code_1_and_says_so(capsys: pytest.Cap
     assert "No layout fits." in capsys.readouterr().out
 
 
-def test_the_answer_comes_last_and_the_evidence_before(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_comes_last_and_the_evidence_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     assert main(["plan", "llama-2-7b", "--cluster", "8xA100-40GB"]) == 0
     page = capsys.readouterr().out
     for told in ("layouts searched", "tokens/s/device", "Nearest published runs", "A100"):
