@@ -7,7 +7,7 @@ weights to one byte and gradients to half a byte, and gathers for backward insid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,8 +29,14 @@ class Flow:
     count: Number
     """Collectives a layer (1) or, for a bucketed whole-model reduction, a step."""
     size: Number
+    """Bytes of the whole tensor."""
     sent: Number
+    """Bytes that one device sends in one of them."""
     seconds: Number
+
+    def times(self, factor: Number) -> Flow:
+        """As many of them times `factor`."""
+        return replace(self, count=self.count * factor)
 
 
 def gather_flows(

@@ -6,6 +6,7 @@ from meshwright.cost.flops import FORMULA, model_flops, recomputed_flops
 from meshwright.cost.memory import INSTANTS, Peak, peak_memory
 from meshwright.cost.parameters import parameters
 from meshwright.cost.result import Estimate, Memory
+from meshwright.cost.servers import JITTER
 from meshwright.cost.shares import RankLayers, given_layers
 from meshwright.cost.step import StepTime, step_time
 from meshwright.cost.traffic import traffic
@@ -114,7 +115,7 @@ def assumptions(model: Model, cluster: Cluster, workload: Workload, layout: Layo
     if model.experts is not None:
         lines.append("tokens are balanced over the experts")
     if layout.servers:
-        lines.append("servers sit behind links like the devices' network links and update at once")
+        lines.append(f"servers have links like a device's share of the network; a worker's step varies by {JITTER:.0%}")
     if layout.pipeline > 1 and not layout.stage_layers and model.layers % layout.stages:
         lines.append("layers do not divide into stages: first and last stage get one less")
     return tuple(lines)

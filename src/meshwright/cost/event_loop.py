@@ -67,7 +67,11 @@ class EventLoop:
         """Where each pass of each stage finds its input and leaves its result."""
         ranks, last = self._ranks, len(self._ranks) - 1
         count = 1 + max(action.micro_batch for row in self._rows for action in row)
-        activations, gradients, inputs_done, unread = ([[None] * count for _ in ranks] for _ in range(4))
+
+        def blank() -> list[Times]:
+            return [[None] * count for _ in ranks]
+
+        activations, gradients, inputs_done, unread = blank(), blank(), blank(), blank()
         activations[0] = [0.0] * count
         passes: dict[str, list[_Pass]] = {kind: [] for kind in (FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)}
 

@@ -124,7 +124,7 @@ def _tensor_exchanges(model: Model, layout: LayoutColumns, z: ops.Sizes, cluster
     """
     t = tiers(groups(layout)["tensor"], cluster)
     size = z.element * z.tokens * model.hidden
-    blocks = 1.0 if model.parallel_block else 2.0
+    blocks: Number = 1.0 if model.parallel_block else 2.0
     if model.experts is not None and not model.experts.shared_ffn_hidden:
         # spread experts take their tokens by all-to-all: only attention keeps its pair
         share = model.moe_layers / model.layers

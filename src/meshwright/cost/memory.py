@@ -21,6 +21,7 @@ from meshwright.cost.shares import (
     balanced_layers,
     edge_share,
     expert_replicas,
+    first_rank_share,
     layer_share,
     learning_share,
 )
@@ -151,15 +152,14 @@ def peak_memory(
     best = np.argmax(totals, axis=0)
     peak = np.max(totals, axis=0)
     reached = cluster.device.efficiency
-    edge_first, _ = edge_share(model, layout)
-    share = layer_share(model, layout)
-    held = RankParameters(share.dense * count.first + edge_first, share.expert * count.first)
+    held = first_rank_share(model, layout, count)
+    learning = learning_share(model, workload.tuning)
     return Peak(
         bytes=peak,
         stage=np.array([position for _, position, _ in candidates])[best],
         instant=np.array([index for _, _, index in candidates])[best],
         reserved=peak * (1 + reached.fragmentation) + reached.reserved_bytes,
-        host=host_bytes(held, state_bytes(workload, model), layout, cluster),
+        host=host_bytes(held.total * learning, held.total, state_bytes(workload, model), layout, cluster),
         ranks=ranks,
     )
 
@@ -244,14 +244,16 @@ def state_shares(
 ) -> tuple[Number, Number, Number]:
     """Bytes of parameters, gradients and optimizer states on one device (ZeRO figure 1).
 
-    Offloaded states leave the device; a learning share below one has no gradients and states for the rest.
+    Offloaded states, and those that parameter servers keep, leave the device; a learning share below one has no
+    gradients and states for the rest.
     """
 
     def bytes_of(per_parameter: float, stage: int) -> Number:
         ways = np.where(np.asarray(layout.zero_stage) >= stage, expert_replicas(layout), 1)
         return per_parameter * (dense / _shards(layout, stage) + expert / ways)
 
-    host_optimizer = 1.0 - np.asarray(layout.offload_optimizer)
+    elsewhere = (np.asarray(layout.offload_optimizer) > 0) | (np.asarray(layout.servers) > 0)
+    host_optimizer = np.where(elsewhere, 0.0, 1.0)
     host_parameters = 1.0 - np.asarray(layout.offload_parameters)
     second = np.asarray(layout.secondary_shard)
     copy = np.where(second > 0, states.compute * (dense + expert) / np.maximum(second, 1), 0.0)

@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.shares import RankParameters
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.workload import StateBytes
 
 HOST_ADAM_BYTES_PER_S = 40e9
-"""Bytes/s of optimizer states that the CPU Adam of one host socket pair updates.
+"""Bytes/s of optimizer states that the CPU Adam of one host reads and writes.
 
-ZeRO-Offload's Table 4 times 10e9 parameters at about 2.6 s, 28 bytes moved a parameter, on one DGX-2 host: with all
-its cores about 110 GB/s; half a socket's worth of that is assumed free beside data loading.
+DeepSpeed pull request 735: 11.6e9 parameters updated in 8.2 s, 28 bytes moved a parameter: 39.6 GB/s. DeepSpeed issue
+6834 (Qwen-72B on four nodes) comes to about 51 GB/s a node.
 """
 
 
-def _sharded(held: RankParameters, layout: LayoutColumns, from_stage: int) -> Number:
-    shards = np.where(np.asarray(layout.zero_stage) >= from_stage, layout.shard * layout.context, 1)
-    return held.total / shards
+def _sharded(parameters: Number, layout: LayoutColumns, from_stage: int) -> Number:
+    return parameters / np.where(np.asarray(layout.zero_stage) >= from_stage, layout.shard * layout.context, 1)
 
 
-def offload_seconds(held: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> Number:
-    """Seconds a step for offloaded states: transfers over the host link, CPU update, NVMe reads and writes."""
-    mine = _sharded(held, layout, 1)
+def offload_seconds(
+    learned: Number, held: Number, states: StateBytes, layout: LayoutColumns, cluster: Cluster
+) -> Number:
+    """Seconds a step for offloaded states: transfers over the host link, CPU update, NVMe reads and writes.
+
+    `learned` and `held` count the parameters on one device that are trained, and all of them, before sharding.
+    """
+    mine = _sharded(learned, layout, 1)
     link = cluster.host_link.bytes_per_s
     sharers = cluster.devices_per_node
     optimizer = np.asarray(layout.offload_optimizer)
@@ -41,11 +44,11 @@ def offload_seconds(held: RankParameters, states: StateBytes, layout: LayoutColu
     return optimizer * (transfer + update) + weights + disk
 
 
-def host_bytes(held: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> Number:
+def host_bytes(learned: Number, held: Number, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> Number:
     """Host memory a node needs: the offloaded states of its devices, and pinned gradient buffers."""
-    mine = _sharded(held, layout, 1)
+    mine = _sharded(learned, layout, 1)
     optimizer = np.asarray(layout.offload_optimizer) * (1 - np.asarray(layout.offload_nvme))
-    per_device = optimizer * mine * (states.master + states.moments)
+    per_device = optimizer * mine * (states.main_gradient + states.master + states.moments)
     per_device = per_device + np.asarray(layout.offload_optimizer) * mine * states.reduce
     per_device = per_device + np.asarray(layout.offload_parameters) * _sharded(held, layout, 3) * states.parameter
     return per_device * cluster.devices_per_node

@@ -75,6 +75,10 @@ class RankParameters:
         """Both kinds."""
         return self.dense + self.expert
 
+    def divided(self, parts: Number) -> RankParameters:
+        """One of `parts` equal parts."""
+        return RankParameters(self.dense / parts, self.expert / parts)
+
 
 def expert_tensor(layout: LayoutColumns) -> Number:
     """Tensor degree of the routed experts: whole experts when they are spread, else split like any product."""
@@ -118,6 +122,14 @@ def edge_share(model: Model, layout: LayoutColumns) -> tuple[Number, Number]:
     head = part.head / layout.tensor + part.final
     tied = part.embedding / layout.tensor if model.tied_embeddings else 0.0
     return first, head + np.where(np.asarray(layout.pipeline) > 1, tied, 0.0)
+
+
+def first_rank_share(model: Model, layout: LayoutColumns, layers: RankLayers) -> RankParameters:
+    """Parameters on the first pipeline rank: its layers, the embedding and, where it is the only one, the head."""
+    share = layer_share(model, layout)
+    first, last = edge_share(model, layout)
+    edges = first + np.where(np.asarray(layout.pipeline) > 1, 0.0, last)
+    return RankParameters(share.dense * layers.first + edges, share.expert * layers.first)
 
 
 def learning_share(model: Model, tuning: Tuning) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from meshwright.cost.layer import Exchange
 from meshwright.cost.operations import sizes
+from meshwright.cost.rank_time import activation_bytes
 from meshwright.cost.result import Traffic
 from meshwright.cost.step import StepTime
 from meshwright.spec.columns import LayoutColumns
@@ -31,8 +32,7 @@ def traffic(model: Model, workload: Workload, layout: LayoutColumns, step: StepT
         count = float(flow.count)
         rows.append(("data", flow.collective, count, count * float(flow.sent), count * float(flow.seconds)))
     if int(layout.pipeline) > 1:
-        z = sizes(workload, layout)
-        size = float(z.element * z.tokens / z.tensor * model.hidden)
+        size = float(activation_bytes(model, sizes(workload, layout)))
         count = 2.0 * m * float(layout.virtual_stages)
         rows.append(("pipeline", "send/recv", count, count * size, count * float(step.send)))
     return _priced([row for row in _merged(rows) if row[2] > 0 and row[3] > 0], step)

@@ -28,7 +28,7 @@ from meshwright.plan.run_nouns import RunNouns
 from meshwright.spec.errors import RequestError
 from meshwright.spec.units import GIB
 
-LOSS_SCALE = 0.1
+LOSS_SCALE = 0.05
 """Errors beyond this count linearly."""
 EVALUATIONS = 60
 """The solver stops after so many steps at the latest."""

@@ -32,6 +32,10 @@ class MemoryReading:
         return reserved if self.level == "reserved" else reserved + reached.reserved_bytes
 
 
+FULLEST = MemoryReading()
+"""Tensors on the fullest rank."""
+
+
 def reading_of(software: Table) -> MemoryReading:
     """The reading that an entry of `catalog/frameworks.toml` states."""
     return MemoryReading(RANKS.get(software.get("memory_rank", "")), software.get("memory_level", "allocated"))

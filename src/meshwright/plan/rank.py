@@ -20,7 +20,8 @@ WORTH_THE_RISK = 0.95
 RISKY_SIZE = 4
 """Layouts at risk on the shortlist, where safe ones exist."""
 TIE_DIGITS = 3
-"""Prices that differ from the best by the same share, to so many decimals, are equal: fewer axes come first."""
+"""Prices that differ from the best by the same share, to so many decimals, are equal; fewer axes and less sharding then
+come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _listed(question: Question, rows: Candidates, size: int, budget: int) -> _Li
     if not len(best):
         return _Listed(best, priced.seconds, 0)
     first, second = (best.reserved, priced.seconds) if question.by_memory else (priced.seconds, best.reserved)
-    order = np.lexsort((second, _axes(best), np.round(first / first.min(), TIE_DIGITS)))
+    order = np.lexsort((second, best.columns.zero_stage, _axes(best), np.round(first / first.min(), TIE_DIGITS)))
     return _Listed(best.take(order), priced.seconds[order], int(priced.simulated.sum()))
 
 

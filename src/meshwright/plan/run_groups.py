@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.plan.memory_reading import MemoryReading
+from meshwright.plan.memory_reading import FULLEST, MemoryReading
 from meshwright.plan.run_nouns import RunNouns
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, stack
@@ -35,7 +35,7 @@ class RunGroup:
     workload: Workload
     """As the model: `global_batch` may be an array."""
     layouts: LayoutColumns
-    reading: MemoryReading = MemoryReading()
+    reading: MemoryReading = FULLEST
     """As the runs'."""
 
 

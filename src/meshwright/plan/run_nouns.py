@@ -9,7 +9,7 @@ from functools import cache
 from meshwright.catalog.cluster_files import Table
 from meshwright.catalog.software_files import framework_tables
 from meshwright.cost.parameters import parameters
-from meshwright.plan.memory_reading import MemoryReading, reading_of
+from meshwright.plan.memory_reading import FULLEST, MemoryReading, reading_of
 from meshwright.plan.published import PublishedRun
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.errors import RequestError
@@ -27,8 +27,6 @@ TIE_TOLERANCE = 0.01
 """A stated size this close to the usual tying's leaves it alone."""
 
 
-
-
 class UnpricedRunError(RequestError):
     """A published run that lacks something without which it has no price."""
 
@@ -41,7 +39,7 @@ class RunNouns:
     cluster: Cluster
     workload: Workload
     layout: Layout
-    reading: MemoryReading = MemoryReading()
+    reading: MemoryReading = FULLEST
     """What the run's memory figure is a reading of."""
 
 
@@ -179,7 +177,7 @@ def _precision(run: PublishedRun) -> str:
 
 
 def _layout(run: PublishedRun, software: Table, model: Model) -> Layout:
-    data, tensor, pipeline = (_number(run, column, 1) for column in ("dp", "tp", "pp"))
+    data, tensor, pipeline, context = (_number(run, column, 1) for column in ("dp", "tp", "pp", "cp"))
     stage = run.zero_stage if run.zero_stage is not None else int(software["zero_stage"])
     if "ZeRO-2 style" in run.text("zero_stage_or_sharding") or "SHARD_GRAD_OP" in run.text("zero_stage_or_sharding"):
         stage = 2
@@ -194,8 +192,8 @@ def _layout(run: PublishedRun, software: Table, model: Model) -> Layout:
     return Layout(
         replicate=data // shard,
         shard=shard,
-        zero_stage=stage if stage < 3 or data > 1 else 0,
-        context=_number(run, "cp", 1),
+        zero_stage=stage if stage < 3 or data * context > 1 else 0,
+        context=context,
         context_kind="ring",
         tensor=tensor,
         sequence_parallel=(stated == "y") if stated else bool(software["sequence_parallel"]),

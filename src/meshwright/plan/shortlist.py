@@ -109,10 +109,13 @@ def _row(step: StepTime, index: int) -> StepTime:
     return replace(
         step,
         total=_at(step.total, index),
-        rank=_passes(step.rank, index),
-        first=_passes(step.first, index),
-        last=_passes(step.last, index),
-        send=_at(step.send, index),
+        ranks=replace(
+            step.ranks,
+            middle=_passes(step.rank, index),
+            first=_passes(step.first, index),
+            last=_passes(step.last, index),
+            send=_at(step.send, index),
+        ),
         micro_batches=_at(step.micro_batches, index),
     )
 

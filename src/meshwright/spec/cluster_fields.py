@@ -24,7 +24,15 @@ UNITS: dict[str, Callable[[str], float]] = {
     "collective_overhead_s": parse_seconds,
 }
 """How a text is read, by the key it stands under; under other keys it is a count (`312T`)."""
-FROM_ZERO = {"latency_s", "congestion", "reserved_bytes", "fragmentation", "matmul_overhead_s", "matmul_tile", "collective_overhead_s"}
+FROM_ZERO = {
+    "latency_s",
+    "congestion",
+    "reserved_bytes",
+    "fragmentation",
+    "matmul_overhead_s",
+    "matmul_tile",
+    "collective_overhead_s",
+}
 SHARES = {"matmul", "matmul_fp8", "attention", "memory", "fragmentation"}
 """At most 1. Not `link` and `network`: switches that add up in flight (NVLS, SHARP) beat the nominal figure."""
 MOST = 1e30
