@@ -122,6 +122,8 @@ class _Tally:
         family = family_codes(columns, self.degrees)[mask]
         legal = as_floats(columns.take(mask))
         self.memory_priced += family.size
+        if not family.size:
+            return
         peak = peak_memory(q.model, q.cluster, q.workload, legal, q.software)
         room = (peak.reserved <= q.cluster.device.memory_bytes) & (peak.host <= q.cluster.host_memory_bytes)
         big = ~room
@@ -141,6 +143,8 @@ class _Tally:
 
     def _keep(self, columns: LayoutColumns, family: np.ndarray, reserved: np.ndarray) -> None:
         """Price what fits, count it, and keep what may matter."""
+        if not reserved.size:
+            return
         q = self.question
         self.feasible_by_family += np.bincount(family, minlength=self.feasible_by_family.size)
         seconds = np.broadcast_to(
