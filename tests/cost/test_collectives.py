@@ -34,7 +34,7 @@ MIB = 2**20
 
 def cluster(nodes: int = 16, per_node: int = 8, nics: float = 8, congestion: float = 0.0) -> Cluster:
     """Nodes whose links reach all of their bandwidth."""
-    device = Device("any", 80e9, 2e12, {"bf16": 300e12}, Efficiency(link=1.0, network=1.0))
+    device = Device("any", 80e9, 2e12, {"bf16": 300e12}, Efficiency(link=1.0, network=1.0, collective_overhead_s=0.0))
     far = Link("far", FAR, ALPHA_FAR, congestion=congestion)
     return Cluster("c", device, nodes, per_node, Link("near", NEAR, ALPHA_NEAR), far, nics)
 

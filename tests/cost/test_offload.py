@@ -6,7 +6,6 @@ import pytest
 
 from meshwright.cost.memory import state_shares
 from meshwright.cost.offload import HOST_ADAM_BYTES_PER_S, host_bytes, offload_seconds
-from meshwright.cost.shares import RankParameters
 from meshwright.spec.cluster import Cluster, Device, Link
 from meshwright.spec.columns import columns_of, stack
 from meshwright.spec.layout import Layout
@@ -15,7 +14,6 @@ from meshwright.spec.workload import make_workload
 
 STATES = state_bytes(make_workload(1024, 8))
 PARAMETERS = 8e9
-HELD = RankParameters(PARAMETERS, 0.0)
 LINK, DISK = 20e9, 10e9
 
 
@@ -27,12 +25,12 @@ def cluster(devices: int = 8) -> Cluster:
 
 def seconds(offload: tuple[str, ...], stage: int = 2, ranks: int = 8) -> float:
     layout = columns_of(Layout(shard=ranks, zero_stage=stage, offload=offload))
-    return float(offload_seconds(HELD, STATES, layout, cluster()))
+    return float(offload_seconds(PARAMETERS, PARAMETERS, STATES, layout, cluster()))
 
 
 def host(offload: tuple[str, ...], stage: int = 2, ranks: int = 8) -> float:
     layout = columns_of(Layout(shard=ranks, zero_stage=stage, offload=offload))
-    return float(host_bytes(HELD, STATES, layout, cluster()))
+    return float(host_bytes(PARAMETERS, PARAMETERS, STATES, layout, cluster()))
 
 
 def test_nothing_offloaded_costs_nothing() -> None:
@@ -44,12 +42,12 @@ def test_the_host_holds_master_weights_moments_and_a_gradient_buffer() -> None:
     """4 + 8 + 2 bytes for each of 8e9 parameters, whether 8 ranks share them or one device has them all."""
     assert host(("optimizer",)) == pytest.approx(14 * PARAMETERS)
     alone = columns_of(Layout(offload=("optimizer",)))
-    assert float(host_bytes(HELD, STATES, alone, cluster(1))) == pytest.approx(14 * PARAMETERS)
+    assert float(host_bytes(PARAMETERS, PARAMETERS, STATES, alone, cluster(1))) == pytest.approx(14 * PARAMETERS)
 
 
 def test_every_unsharded_device_of_a_node_needs_its_own_copy() -> None:
     ddp = columns_of(Layout(replicate=8, offload=("optimizer",)))
-    assert float(host_bytes(HELD, STATES, ddp, cluster())) == pytest.approx(8 * 14 * PARAMETERS)
+    assert float(host_bytes(PARAMETERS, PARAMETERS, STATES, ddp, cluster())) == pytest.approx(8 * 14 * PARAMETERS)
 
 
 def test_offloaded_parameters_add_their_16_bit_copy() -> None:
@@ -90,12 +88,11 @@ def test_an_update_on_the_host_takes_what_users_of_cpu_adam_report_within_a_thir
     parameters: float, measured: float
 ) -> None:
     layout = columns_of(Layout(offload=("optimizer",)))
-    held = RankParameters(parameters, 0.0)
-    update = float(offload_seconds(held, STATES, layout, cluster(1))) - 4 * parameters / LINK
+    update = float(offload_seconds(parameters, parameters, STATES, layout, cluster(1))) - 4 * parameters / LINK
     assert update == pytest.approx(measured, rel=1 / 3)
 
 
-@pytest.mark.parametrize("regime", ["mixed", "mixed-fp32-gradients", "pure"])
+@pytest.mark.parametrize("regime", ["mixed", "mixed-fp32-gradients", "mixed-dual-gradients", "pure"])
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_what_leaves_the_devices_arrives_on_the_host(regime: str, stage: int) -> None:
     per = state_bytes(make_workload(1024, 8, states=regime))
@@ -108,9 +105,16 @@ def test_what_leaves_the_devices_arrives_on_the_host(regime: str, stage: int) ->
         return float(sum(state_shares(PARAMETERS, 0.0, per, columns_of(layout(*offload)), 1.0)))
 
     gone = 8 * (device() - device("optimizer"))
-    arrived = float(host_bytes(HELD, per, columns_of(layout("optimizer")), cluster()))
+    arrived = float(host_bytes(PARAMETERS, PARAMETERS, per, columns_of(layout("optimizer")), cluster()))
     assert gone > 0
     assert arrived >= gone
+
+
+def test_frozen_parameters_have_nothing_to_offload_but_themselves() -> None:
+    """A twentieth of the parameters learns: a twentieth of the states goes to the host, all 16-bit copies do."""
+    layout = columns_of(Layout(shard=8, zero_stage=3, offload=("optimizer", "parameters")))
+    arrived = float(host_bytes(PARAMETERS / 20, PARAMETERS, STATES, layout, cluster()))
+    assert arrived == pytest.approx((14 / 20 + 2) * PARAMETERS)
 
 
 def test_columns_price_like_single_layouts() -> None:
@@ -120,6 +124,6 @@ def test_columns_price_like_single_layouts() -> None:
         Layout(shard=8, zero_stage=3, offload=("optimizer", "parameters", "nvme")),
     ]
     for function in (offload_seconds, host_bytes):
-        together = function(HELD, STATES, stack(layouts), cluster())
-        alone = [float(function(HELD, STATES, columns_of(layout), cluster())) for layout in layouts]
+        together = function(PARAMETERS, PARAMETERS, STATES, stack(layouts), cluster())
+        alone = [float(function(PARAMETERS, PARAMETERS, STATES, columns_of(layout), cluster())) for layout in layouts]
         assert list(together) == pytest.approx(alone)

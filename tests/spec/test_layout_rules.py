@@ -169,7 +169,7 @@ def test_pytorchs_1f1b_refuses_what_megatron_runs() -> None:
     assert "PyTorch refuses this" in notes("pp8", workload=few)
     assert "PyTorch refuses" not in notes("pp8", workload=few, runtime="megatron")
     assert "at least 8" in str(refusal("pp8", workload=few, runtime="pytorch"))
-    assert "idles most of the time" in notes("pp8", workload=few)
+    assert "idle most of the time" in notes("pp8", workload=few)
 
 
 def test_dualpipev_needs_two_micro_batches_for_each_rank() -> None:

@@ -257,7 +257,7 @@ def moe_block(model: Model, workload: Workload, layout: LayoutColumns, z: Sizes)
     local = experts.count / layout.expert
     expert_tensor = np.where(np.asarray(layout.expert) > 1, 1, z.tensor)
     width = experts.ffn_hidden / expert_tensor
-    tokens = pairs * z.tensor / expert_tensor
+    tokens = pairs * expert_tensor
     gates = 2 if model.gated_mlp else 1
     weights = e * local * (gates + 1) * h * width
     drop = workload.fused_attention

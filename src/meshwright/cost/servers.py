@@ -100,7 +100,7 @@ def wait_seconds(compute_seconds: Number, workers: Number, staleness: Number) ->
 def _harmonic(number: Number) -> Number:
     """1 + 1/2 + … + 1/n."""
     whole = np.asarray(number, dtype=np.int64)
-    sums = np.cumsum(1.0 / np.arange(1, int(whole.max()) + 1))
+    sums = np.cumsum(1.0 / np.arange(1, int(whole.max(initial=1)) + 1))
     return sums[np.maximum(whole, 1) - 1]
 
 
@@ -141,9 +141,11 @@ def server_seconds(
 ) -> tuple[Number, tuple[Flow, ...]]:
     """What servers add to a step whose compute takes `compute_seconds`, and the traffic of one worker.
 
-    Seconds: exchange, update and waiting that compute does not hide. Zero, and flows that count zero, in rows without
-    servers. A pull's `sent` is what the worker receives.
+    Seconds: exchange, update and waiting that compute does not hide. Zero, and no flows or flows that count zero,
+    without servers. A pull's `sent` is what the worker receives.
     """
+    if not np.any(np.asarray(layout.servers) > 0):
+        return 0.0, ()
     on = np.where(np.asarray(layout.servers) > 0, 1.0, 0.0)
     moved = server_round(held, states, layout, cluster, learning)
     step = step_seconds(compute_seconds, layout.replicate, layout.staleness, moved)

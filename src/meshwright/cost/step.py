@@ -101,7 +101,7 @@ def step_time(
     m = micro_batch_count(workload, layout)
 
     exchanges = layer_exchanges(model, workload, layout, cluster, r, implementation)
-    gathers = gather_flows(held.divided(count.first), states, layout, cluster, learning)
+    gathers = gather_flows(held.divided(np.maximum(count.first, 1)), states, layout, cluster, learning)
     compute = layer_seconds(model, workload, layout, r)
     layer = layer_time(model, workload, layout, implementation, compute, exchanges, gathers)
     accumulation = held.total * learning * implementation.accumulation_bytes / r.raw_memory

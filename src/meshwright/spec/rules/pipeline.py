@@ -153,9 +153,9 @@ def _gathered_again(job: Job, layout: Layout) -> str | None:
 
 def _few_micro_batches(job: Job, layout: Layout) -> str | None:
     m = job.workload.global_batch // (layout.data * layout.micro_batch)
-    if layout.pipeline == 1 or m >= layout.stages:
+    if layout.pipeline == 1 or m >= layout.pipeline:
         return None
-    return f"{m} micro-batches for {layout.stages} stages: most of the pipeline idles most of the time."
+    return f"{m} micro-batches for {layout.pipeline} pipeline ranks: most of them idle most of the time."
 
 
 def _tied(job: Job, layout: Layout) -> str | None:
