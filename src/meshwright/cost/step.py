@@ -104,7 +104,8 @@ def step_time(
     gathers = gather_flows(held.divided(np.maximum(count.first, 1)), states, layout, cluster, learning)
     compute = layer_seconds(model, workload, layout, r)
     layer = layer_time(model, workload, layout, implementation, compute, exchanges, gathers)
-    accumulation = held.total * learning * implementation.accumulation_bytes / r.raw_memory
+    buffered = np.where(np.asarray(layout.zero_stage) > 0, implementation.accumulation_bytes, 0.0)
+    accumulation = held.total * learning * buffered / r.raw_memory
     host = implementation.micro_batch_seconds
     ranks = rank_time(model, workload, layout, cluster, layer.passes, count, host, accumulation, r)
     parts, busy = _pipeline_parts(layout, layer, count, m, ranks)

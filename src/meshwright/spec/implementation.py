@@ -39,7 +39,8 @@ class Implementation:
     score_traffic: float = 1.0
     """The same for attention scores that go through memory: scale, mask, softmax and dropout as one kernel or four."""
     accumulation_bytes: float = 0.0
-    """Memory traffic a parameter and micro-batch of adding up gradients; 0: fused into the weight gradient."""
+    """Memory traffic a parameter and micro-batch of a sharded optimizer that adds up gradients in buffers of its own;
+    0: fused into the weight gradient."""
     bucket_bytes: float = 25e6
     """Bytes of gradients or parameters that one data-parallel collective carries."""
     bucket_bytes_per_rank: float = 0.0

@@ -9,7 +9,9 @@ from typing import Any
 from meshwright.spec.errors import WorkloadError
 
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
-IMPLEMENTATIONS = ("eager", "fused", "compiled")
+IMPLEMENTATIONS = ("fused", "compiled", "eager", "partly-fused", "unfused")
+"""Classes of software: Megatron-Core and Transformer Engine; torch.compile and XLA; PyTorch with fused attention and
+norms; Megatron-LM and Megatron-DeepSpeed of 2020 to 2022; plain PyTorch modules of that time (transformers)."""
 OPTIMIZERS = ("adamw", "sgd", "adafactor", "lamb", "muon", "adam8bit")
 STATES = ("mixed", "mixed-fp32-gradients", "mixed-dual-gradients", "fp32-shards", "pure")
 """State regimes: which copies are kept in which dtype; `optimizer` has their bytes."""
