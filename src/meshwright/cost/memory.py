@@ -201,6 +201,7 @@ def _rank(
     activations = flying * (layers * kept + edge_kept)
 
     vocabulary = model.vocab / layout.tensor
+    gathered_head = implementation.head_copies * z.element * model.hidden
     gathered = _gathered(share, edges, states, layout, learning, implementation)
     recomputed = np.maximum(whole - saved, 0.0) + copies
     flow = implementation.transient * z.element * z.tokens * (2 * model.hidden + 2 * _inner_width(model, layout))
@@ -211,7 +212,7 @@ def _rank(
         optimizer=optimizer,
         activations=activations,
         gathered=gathered,
-        logits=is_last * implementation.logits_bytes * z.tokens * vocabulary,
+        logits=is_last * (implementation.logits_bytes * vocabulary + gathered_head) * z.tokens,
         transient=recomputed + flow,
         late_gradients=np.where((np.asarray(m) <= 1) & (not implementation.persistent_gradients), 1.0, 0.0),
         buffers=_bucket_bytes(dense + expert, layout, implementation) * learning + implementation.workspace_bytes,

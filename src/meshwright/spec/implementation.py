@@ -63,6 +63,8 @@ class Implementation:
     """Pipeline stages are cut by compute, the head counted; otherwise every stage gets as many layers."""
     logits_bytes: float = 10.0
     """Bytes alive a logit at the loss."""
+    head_copies: float = 0.0
+    """Copies of the head's gathered input alive at the loss: whole tokens and hidden width on every tensor rank."""
     gathered_layers: float = 2.0
     """Layers whose parameters are whole at once under ZeRO-3 (prefetch included)."""
     transient: float = 1.0
