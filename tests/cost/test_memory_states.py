@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.cost import operations as ops
-from meshwright.cost.memory import layer_activations, state_shares
+from meshwright.cost.memory import layer_activations
 from meshwright.cost.pipeline import in_flight
+from meshwright.cost.shares import RankParameters
+from meshwright.cost.states import state_shares
 from meshwright.spec.columns import columns_of
 from meshwright.spec.layout import RECOMPUTE, SCHEDULES, Layout
 from meshwright.spec.model import Model
@@ -22,6 +24,10 @@ from meshwright.spec.workload import Workload, make_workload
 SIZES = {"22b": (64, 6144, 48), "175b": (96, 12288, 96), "530b": (128, 20480, 105), "1t": (160, 25600, 128)}
 SEQUENCE, VOCABULARY = 2048, 51_200
 NONE, SELECTIVE, FULL = (RECOMPUTE.index(kind) for kind in ("none", "selective", "full"))
+
+
+def dense(parameters: float) -> RankParameters:
+    return RankParameters(parameters, 0.0)
 
 
 def megatron(name: str) -> Model:
@@ -162,7 +168,7 @@ def test_a_higher_zero_stage_and_more_ranks_never_keep_more(parameters: float, r
 
     def held(stage: int, shard: int) -> float:
         layout = columns_of(Layout(shard=shard, zero_stage=stage))
-        return float(sum(state_shares(parameters, 0.0, per, layout, 1.0)))
+        return float(sum(state_shares(dense(parameters), dense(parameters), per, layout)))
 
     stages = [held(stage, ranks) for stage in range(4)]
     assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(stages))
@@ -172,18 +178,18 @@ def test_a_higher_zero_stage_and_more_ranks_never_keep_more(parameters: float, r
 
 def test_frozen_parameters_have_neither_gradients_nor_states() -> None:
     per = state_bytes(make_workload(2048, 8))
-    parameters, gradients, optimizer = state_shares(1e9, 0.0, per, columns_of(Layout()), 0.01)
+    parameters, gradients, optimizer = state_shares(dense(1e9), dense(1e7), per, columns_of(Layout()))
     assert (parameters, gradients, optimizer) == pytest.approx((2e9, 0.02e9, 0.12e9))
 
 
 def test_hybrid_sharding_shares_inside_the_group_only() -> None:
     per = state_bytes(make_workload(2048, 8))
     hybrid = columns_of(Layout(replicate=4, shard=8, zero_stage=3))
-    assert sum(state_shares(1e9, 0.0, per, hybrid, 1.0)) == pytest.approx(16e9 / 8)
+    assert sum(state_shares(dense(1e9), dense(1e9), per, hybrid)) == pytest.approx(16e9 / 8)
 
 
 def test_the_second_copy_of_zero_plus_plus_costs_its_share_of_the_16_bit_weights() -> None:
     per = state_bytes(make_workload(2048, 8))
-    plain = state_shares(1e9, 0.0, per, columns_of(Layout(shard=64, zero_stage=3)), 1.0)[0]
-    double = state_shares(1e9, 0.0, per, columns_of(Layout(shard=64, zero_stage=3, secondary_shard=8)), 1.0)[0]
+    plain = state_shares(dense(1e9), dense(1e9), per, columns_of(Layout(shard=64, zero_stage=3)))[0]
+    double = state_shares(dense(1e9), dense(1e9), per, columns_of(Layout(shard=64, zero_stage=3, secondary_shard=8)))[0]
     assert float(double - plain) == pytest.approx(2e9 / 8)

@@ -8,9 +8,9 @@ from meshwright.cost.collectives import Tiers, all_reduce_seconds
 from meshwright.cost.compute import rates
 from meshwright.cost.data_parallel import Flow, gather_flows, step_flows
 from meshwright.cost.layer import layer_exchanges
-from meshwright.cost.memory import state_shares
 from meshwright.cost.pipeline import bubble_fraction
 from meshwright.cost.shares import RankParameters
+from meshwright.cost.states import state_shares
 from meshwright.spec.cluster import Cluster, Device, Efficiency, Link
 from meshwright.spec.columns import LayoutColumns, columns_of
 from meshwright.spec.implementation import load_implementation
@@ -22,6 +22,10 @@ from meshwright.spec.workload import StateBytes, make_workload
 GIB = 2.0**30
 LOSSLESS = Efficiency(link=1.0, network=1.0)
 DEVICE = Device("any", 80e9, 2e12, {"fp32": 20e12, "bf16": 300e12}, LOSSLESS)
+
+
+def dense(parameters: float) -> RankParameters:
+    return RankParameters(parameters, 0.0)
 
 
 def flat(bytes_per_s: float, latency_s: float = 0.0, devices: int = 1024) -> Cluster:
@@ -45,7 +49,7 @@ def data_parallel(stage: int, ranks: int) -> LayoutColumns:
 
 def held(parameters: float, stage: int, ranks: int, regime: str = "mixed") -> float:
     """State bytes of one rank."""
-    return float(sum(state_shares(parameters, 0.0, states(regime), data_parallel(stage, ranks), 1.0)))
+    return float(sum(state_shares(dense(parameters), dense(parameters), states(regime), data_parallel(stage, ranks))))
 
 
 def sent(parameters: float, stage: int, ranks: int) -> float:
@@ -156,7 +160,7 @@ def test_full_sharding_leaves_20_over_d_bytes_a_parameter(ranks: int) -> None:
 
 def test_zero_1_turns_18_gigabytes_of_adam_states_into_2_25_on_8_ranks() -> None:
     def optimizer(stage: int) -> float:
-        return float(state_shares(1.5e9, 0.0, states(), data_parallel(stage, 8), 1.0)[2])
+        return float(state_shares(dense(1.5e9), dense(1.5e9), states(), data_parallel(stage, 8))[2])
 
     assert optimizer(0) == 18e9
     assert optimizer(1) == 2.25e9

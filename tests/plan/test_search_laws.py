@@ -10,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshwright.cost.memory import INSTANTS, Peak, peak_memory, state_shares
+from meshwright.cost.memory import INSTANTS, Peak, peak_memory
 from meshwright.cost.parameters import parameters
-from meshwright.cost.shares import balanced_layers, edge_share, layer_share
+from meshwright.cost.rank_layers import balanced_layers
+from meshwright.cost.shares import RankParameters, edge_share, layer_share
+from meshwright.cost.states import state_shares
 from meshwright.cost.step import StepTime, micro_batch_count, step_time
 from meshwright.plan.candidates import as_floats
 from meshwright.plan.question import Question
@@ -131,10 +133,10 @@ def test_more_data_ranks_never_raise_the_states_of_a_device(question: Question) 
     states = state_bytes(q.workload, q.model)
     for space in spaces_of(question):
         share, count = layer_share(q.model, space.columns), balanced_layers(q.model, space.columns)
-        dense, expert = share.dense * count.first, share.expert * count.first
-        few = np.asarray(sum(state_shares(dense, expert, states, space.columns, 1.0)))
+        whole = RankParameters(share.dense * count.first, share.expert * count.first)
+        few = np.asarray(sum(state_shares(whole, whole, states, space.columns)))
         doubled = replace(space.columns, shard=space.columns.shard * 2)
-        assert np.all(np.asarray(sum(state_shares(dense, expert, states, doubled, 1.0))) <= few * ROOM)
+        assert np.all(np.asarray(sum(state_shares(whole, whole, states, doubled))) <= few * ROOM)
 
 
 @laws
@@ -172,11 +174,11 @@ def test_micro_batches_of_all_ranks_make_up_the_batch(question: Question) -> Non
 
 @laws
 @given(questions())
-def test_every_layer_lies_on_one_stage(question: Question) -> None:
+def test_every_layer_lies_on_one_rank(question: Question) -> None:
     for space in spaces_of(question):
         c, count = space.columns, balanced_layers(question.model, space.columns)
         placed = np.where(c.pipeline == 1, count.first, count.first + count.last + (c.pipeline - 2) * count.middle)
-        spread = np.ceil(question.model.layers / c.stages) * c.stages - question.model.layers
+        spread = np.ceil(question.model.layers / c.pipeline) * c.pipeline - question.model.layers
         # `middle` is the fullest of the ranks between: it speaks for all where at most the two edges have less.
         assert np.all(placed[spread <= 2] == question.model.layers)
         assert np.all(placed >= question.model.layers)

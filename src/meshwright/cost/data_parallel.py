@@ -11,12 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.collectives import Group, all_gather_seconds, all_reduce_seconds, groups, tiers
+from meshwright.cost.collectives import Group, Tiers, all_gather_seconds, all_reduce_seconds, groups, tiers
+from meshwright.cost.rank_layers import is_v
 from meshwright.cost.shares import RankParameters
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.implementation import Implementation
+from meshwright.spec.model import Model
 from meshwright.spec.workload import StateBytes
+
+EVERY_MICRO_BATCH = "every micro-batch"
+"""When ZeRO-2 scatters its gradients: it has no room to add them up whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class Flow:
 
     collective: str
     when: str
-    """forward or backward: of every micro-batch; gradients or parameters: once a step."""
+    """forward, backward and EVERY_MICRO_BATCH: of every micro-batch; gradients or parameters: once a step."""
     count: Number
     """Collectives a layer (1) or, for a bucketed whole-model reduction, a step."""
     size: Number
@@ -96,27 +101,39 @@ def step_flows(
         gradients = kind * states.reduce * learning
         parameters = kind * states.compute * learning
         whole, part = tiers(data, cluster), tiers(shard, cluster)
-        between = tiers(Group(layout.replicate, group["replicate"].stride), cluster)
+        replicas = np.maximum(np.floor(data.size / shard.size), 1)
+        between = tiers(Group(replicas, shard.stride * shard.size), cluster)
         plain = np.where(stage == 0, 1.0, 0.0)
-        sharded = np.where((stage == 1) | (stage == 2), 1.0, 0.0)
-        repeats = np.where(stage == 2, micro_batches, 1.0) * sharded
-        across = np.where((stage > 0) & (np.asarray(layout.replicate) > 1), 1.0, 0.0)
+        first, second = np.where(stage == 1, 1.0, 0.0), np.where(stage == 2, 1.0, 0.0)
+        across = np.where((stage > 0) & (replicas > 1), 1.0, 0.0)
         size = np.maximum(implementation.bucket_bytes, implementation.bucket_bytes_per_rank * data.size)
         buckets = np.maximum(np.ceil(gradients / size), 1.0)
         bucket, slice_, piece = gradients / buckets, gradients / buckets / part.size, parameters / buckets
         flows += [
             Flow("all-reduce", "gradients", plain * buckets, bucket, 2 * _sent(bucket, whole),
                  all_reduce_seconds(bucket, whole)),
-            Flow("reduce-scatter", "gradients", repeats * buckets, bucket, _sent(bucket, part),
+            Flow("reduce-scatter", "gradients", first * buckets, bucket, _sent(bucket, part),
+                 all_gather_seconds(bucket, part)),
+            Flow("reduce-scatter", EVERY_MICRO_BATCH, second * micro_batches * buckets, bucket, _sent(bucket, part),
                  all_gather_seconds(bucket, part)),
             Flow("all-reduce", "gradients", across * buckets, slice_, 2 * _sent(slice_, between),
                  all_reduce_seconds(slice_, between)),
-            Flow("all-gather", "parameters", sharded * buckets, piece, _sent(piece, part),
+            Flow("all-gather", "parameters", (first + second) * buckets, piece, _sent(piece, part),
                  all_gather_seconds(piece, part)),
         ]  # fmt: skip
     return flows
 
 
-def _sent(size: Number, t: object) -> Number:
-    n = t.size  # type: ignore[attr-defined]
-    return size * (n - 1) / n
+def _sent(size: Number, t: Tiers) -> Number:
+    return size * (t.size - 1) / t.size
+
+
+def tied_flows(model: Model, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> list[Flow]:
+    """The gradient of a tied table, summed between the first and the last stage once a step."""
+    if not model.tied_embeddings:
+        return []
+    on = np.where((np.asarray(layout.pipeline) > 1) & ~is_v(layout), 1.0, 0.0)
+    size = model.vocab * model.hidden / layout.tensor * states.reduce
+    pipeline = groups(layout)["pipeline"]
+    t = tiers(Group(2, pipeline.stride * (layout.pipeline - 1)), cluster)
+    return [Flow("all-reduce", "gradients", on, size, 2 * _sent(size, t), all_reduce_seconds(size, t))]

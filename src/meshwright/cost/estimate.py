@@ -7,7 +7,6 @@ from meshwright.cost.memory import INSTANTS, Peak, peak_memory
 from meshwright.cost.parameters import parameters
 from meshwright.cost.result import Estimate, Memory
 from meshwright.cost.servers import JITTER
-from meshwright.cost.shares import RankLayers, given_layers
 from meshwright.cost.step import StepTime, step_time
 from meshwright.cost.traffic import traffic
 from meshwright.cost.verdict import verdict
@@ -29,9 +28,8 @@ def estimate(model: Model, cluster: Cluster, workload: Workload, layout: Layout,
     notes = check_layout(model, cluster, workload, layout, spare=spare)
     software = load_implementation(workload.implementation)
     columns = columns_of(layout)
-    layers = rank_layers(layout)
-    step = step_time(model, cluster, workload, columns, software, layers)
-    peak = peak_memory(model, cluster, workload, columns, software, layers)
+    step = step_time(model, cluster, workload, columns, software)
+    peak = peak_memory(model, cluster, workload, columns, software)
     return compose(model, cluster, workload, layout, step, peak, float(step.total), notes)
 
 
@@ -61,7 +59,7 @@ def compose(
         layout=layout,
         step_seconds=step_seconds,
         time=time,
-        memory=_memory(cluster, peak),
+        memory=_memory(cluster, layout, peak),
         traffic=traffic(model, workload, columns, step),
         parameters=part.total,
         active_parameters=part.active,
@@ -78,19 +76,19 @@ def compose(
     )
 
 
-def _memory(cluster: Cluster, peak: Peak) -> Memory:
-    stage, instant = int(peak.stage), INSTANTS[int(peak.instant)]
-    rank = peak.ranks[stage]
+def _memory(cluster: Cluster, layout: Layout, peak: Peak) -> Memory:
+    position, instant = int(peak.stage), INSTANTS[int(peak.instant)]
+    rank = peak.ranks[position]
     parts = {name: float(value) for name, value in rank.at(instant).items() if float(value) > 0}
     return Memory(
         peak_bytes=float(peak.bytes),
         parts=parts,
         peak_instant=instant,
         instants={name: sum(float(v) for v in rank.at(name).values()) for name in INSTANTS},
-        stage=stage,
+        stage=position % layout.pipeline,
         reserved_bytes=float(peak.reserved),
         capacity_bytes=cluster.device.memory_bytes,
-        verdict=verdict(float(peak.reserved), cluster.device.memory_bytes),
+        verdict=verdict(float(peak.reserved), cluster.device.memory_bytes, float(peak.host), cluster.host_memory_bytes),
         host_bytes=float(peak.host),
     )
 
@@ -117,10 +115,7 @@ def assumptions(model: Model, cluster: Cluster, workload: Workload, layout: Layo
     if layout.servers:
         lines.append(f"servers have links like a device's share of the network; a worker's step varies by {JITTER:.0%}")
     if layout.pipeline > 1 and not layout.stage_layers and model.layers % layout.stages:
-        lines.append("layers do not divide into stages: first and last stage get one less")
+        lines.append(
+            "layers do not divide into stages: the rank of the head, then that of the embedding, gets one less"
+        )
     return tuple(lines)
-
-
-def rank_layers(layout: Layout) -> RankLayers | None:
-    """Layers a rank where the layout gives them by hand."""
-    return given_layers(layout.stage_layers, layout.pipeline) if layout.stage_layers else None

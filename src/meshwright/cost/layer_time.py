@@ -25,7 +25,12 @@ class LayerTime:
     """An average layer's seconds for one micro-batch, and the parts they consist of."""
 
     passes: Passes
-    parts: Mapping[str, Number]
+    forward: Mapping[str, Number]
+    """What the forward pass consists of."""
+    backward: Mapping[str, Number]
+    """What the two backward passes consist of."""
+    compute: Passes
+    """Of `passes`, what the device computes, recomputation included: traffic could run beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,46 +54,45 @@ def layer_time(
     """Seconds of an average layer: the larger of device and host time, and the parameter traffic that neither hides."""
     full = np.where(np.asarray(layout.recompute) == 2, 1.0, 0.0)
     some = np.where(np.asarray(layout.recompute) == 1, 1.0, 0.0)
-    inputs, weights = backward_shares(workload.tuning, model.layers)
-    to_input, to_weight = compute.passes.input_gradient * inputs, compute.passes.weight_gradient * weights
-    replay = (full * compute.passes.forward + some * compute.replay) * inputs
+    to_input = compute.passes.input_gradient
+    to_weight = compute.passes.weight_gradient * weight_share(workload.tuning)
+    replay = full * compute.passes.forward + some * compute.replay
     exposed = _exposed_exchanges(exchanges, full)
 
     forward = compute.passes.forward + sum(exposed.forward.values())
     backward = to_input + to_weight + replay + sum(exposed.backward.values())
     launch = _launch_seconds(model, layout, implementation)
     launched_forward = smooth_max(forward, launch)
-    launched_backward = smooth_max(backward, launch * (implementation.backward_launches * inputs + full * inputs))
+    launched_backward = smooth_max(backward, launch * (implementation.backward_launches + full))
 
     share = implementation.overlap * float(workload.overlap)
-    ahead, back = _gather_seconds(gathers)
+    ahead, back = gather_seconds(gathers)
     gathered_forward = exposed_seconds(ahead, launched_forward * share, implementation)
     gathered_backward = exposed_seconds(back, launched_backward * share, implementation)
     total = launched_backward + gathered_backward
     by_weight = to_weight / np.maximum(to_input + to_weight, 1e-30)
-    parts = {
+    first = {
         "forward": compute.passes.forward,
+        "launch": launched_forward - forward,
+        "data communication": gathered_forward,
+    }
+    second = {
         "backward": to_input + to_weight,
         "recompute": replay,
-        "launch": launched_forward - forward + launched_backward - backward,
-        "data communication": gathered_forward + gathered_backward,
+        "launch": launched_backward - backward,
+        "data communication": gathered_backward,
     }
     for axis in LAYER_AXES:
-        parts[f"{axis} communication"] = exposed.forward.get(axis, 0.0) + exposed.backward.get(axis, 0.0)
-    return LayerTime(Passes(launched_forward + gathered_forward, total * (1 - by_weight), total * by_weight), parts)
+        first[f"{axis} communication"] = exposed.forward.get(axis, 0.0)
+        second[f"{axis} communication"] = exposed.backward.get(axis, 0.0)
+    passes = Passes(launched_forward + gathered_forward, total * (1 - by_weight), total * by_weight)
+    computed = Passes(compute.passes.forward, to_input + replay, to_weight)
+    return LayerTime(passes, first, second, computed)
 
 
-def backward_shares(tuning: Tuning, layers: int) -> tuple[float, float]:
-    """Share of the layers' input gradients and of their weight gradients that are computed at all.
-
-    LoRA (arXiv:2106.09685) needs every input gradient but hardly a weight gradient; backward stops at frozen layers.
-    """
-    if tuning.kind == "lora":
-        return 1.0, 0.0
-    if tuning.kind == "frozen":
-        rest = (layers - tuning.frozen_layers) / layers
-        return rest, rest
-    return 1.0, 1.0
+def weight_share(tuning: Tuning) -> float:
+    """Share of the weight gradients that are computed: LoRA (arXiv:2106.09685) hardly needs any, but every input's."""
+    return 0.0 if tuning.kind == "lora" else 1.0
 
 
 def exposed_seconds(traffic: Number, window: Number, implementation: Implementation) -> Number:
@@ -114,8 +118,8 @@ def _exposed_exchanges(exchanges: list[Exchange], full: Number) -> _Exposed:
     return _Exposed(forward, backward)
 
 
-def _gather_seconds(gathers: list[Flow]) -> tuple[Number, Number]:
-    """Seconds of a layer's parameter and gradient traffic in forward and in backward."""
+def gather_seconds(gathers: list[Flow]) -> tuple[Number, Number]:
+    """Seconds of parameter and gradient traffic in forward and in backward."""
     seconds: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
     for flow in gathers:
         seconds[flow.when] = seconds[flow.when] + flow.count * flow.seconds

@@ -7,7 +7,7 @@ arXiv:2205.05198 equations 1 to 6, generalised to gated, grouped-query, fused an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -15,20 +15,14 @@ from meshwright.cost import operations as ops
 from meshwright.cost.layer import layer_operations
 from meshwright.cost.offload import host_bytes
 from meshwright.cost.pipeline import in_flight
-from meshwright.cost.shares import (
-    RankLayers,
-    RankParameters,
-    balanced_layers,
-    edge_share,
-    expert_replicas,
-    first_rank_share,
-    layer_share,
-    learning_share,
-)
+from meshwright.cost.rank_layers import RankLayers, learned_layers, rank_layers
+from meshwright.cost.shares import FIRST, LAST, ORDINARY, RankShare, rank_share, sharded
+from meshwright.cost.states import bucket_bytes, gathered_bytes, state_shares
 from meshwright.cost.step import micro_batch_count
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.implementation import Implementation
+from meshwright.spec.layout import SCHEDULES
 from meshwright.spec.model import Model
 from meshwright.spec.optimizer import state_bytes
 from meshwright.spec.workload import StateBytes, Workload
@@ -47,7 +41,7 @@ class RankMemory:
     activations: Number
     """Kept for backward by all micro-batches in flight."""
     gathered: Number
-    """ZeRO-3: whole parameters and gradients of the layers at work."""
+    """ZeRO-3: whole parameters and gradients of the layers at work; ZeRO-2: a layer's whole gradient."""
     logits: Number
     transient: Number
     """Alive inside one layer's backward: what is recomputed, and the gradients of activations."""
@@ -58,6 +52,14 @@ class RankMemory:
 
     late_gradients: Number
     """1 where gradients do not exist before the first backward."""
+
+    def where(self, there: Number) -> RankMemory:
+        """Nothing on rows where the rank is not there."""
+        return RankMemory(**{f.name: np.where(there, getattr(self, f.name), 0.0) for f in fields(self)})
+
+    def peaks(self) -> list[Number]:
+        """Bytes at each of INSTANTS."""
+        return [sum(self.at(instant).values()) for instant in INSTANTS]
 
     def at(self, instant: str) -> dict[str, Number]:
         """Bytes by part at an instant of INSTANTS."""
@@ -91,13 +93,11 @@ class Peak:
     """With fragmentation, context and communication buffers."""
     host: Number
     ranks: Mapping[int, RankMemory]
-    """Rank 0 and the last rank (key -1)."""
+    """Rank 0, the last one (-1), and an ordinary one (1) where that may be the fullest."""
 
     def rank_bytes(self, position: int) -> Number:
         """The peak of the first (0) or the last (-1) pipeline rank alone."""
-        rank = self.ranks[position]
-        totals = [sum(rank.at(instant).values()) for instant in INSTANTS]
-        return np.max(np.stack(np.broadcast_arrays(*totals)), axis=0)
+        return np.max(np.stack(np.broadcast_arrays(*self.ranks[position].peaks())), axis=0)
 
 
 def layer_activations(model: Model, workload: Workload, layout: LayoutColumns, recompute: int) -> Number:
@@ -126,104 +126,121 @@ def _kept(operations: list[ops.Operation], recompute: int) -> Number:
 
 
 def peak_memory(
-    model: Model,
-    cluster: Cluster,
-    workload: Workload,
-    layout: LayoutColumns,
-    implementation: Implementation,
-    layers: RankLayers | None = None,
+    model: Model, cluster: Cluster, workload: Workload, layout: LayoutColumns, implementation: Implementation
 ) -> Peak:
-    """The fullest device's bytes: first and last pipeline rank are priced, the fuller one decides."""
-    count = layers or balanced_layers(model, layout, implementation.balanced_by_cost)
-    kept = [layer_activations(model, workload, layout, kind) for kind in range(3)]
-    code = np.asarray(layout.recompute)
-    saved = np.select([code == 0, code == 1], [kept[0], kept[1]], kept[2])
-    ranks = {
-        position: _rank(model, workload, layout, implementation, count, position, saved, kept[0])
-        for position in (0, -1)
-    }
-    candidates = []
-    for position, rank in ranks.items():
-        for index, instant in enumerate(INSTANTS):
-            if instant == "loss" and position == 0:
-                continue
-            candidates.append((sum(rank.at(instant).values()), position, index))
-    totals = np.stack(np.broadcast_arrays(*[total for total, _, _ in candidates]))
+    """The fullest device's bytes: first, second and last pipeline rank are priced, the fullest one decides."""
+    layers = rank_layers(model, layout, implementation.balanced_by_cost)
+    shares = {k: rank_share(model, layout, workload.tuning, layers, k) for k in (FIRST, ORDINARY, LAST)}
+    states = state_bytes(workload, model)
+    job = _Job(model, workload, layout, implementation, states)
+    kept = _kept_by_layer(job)
+    ranks = {}
+    for position in (FIRST, LAST):
+        ranks[position] = _rank(job, shares[position], shares[ORDINARY], position, kept)
+    fuller = _fuller_in_between(model, layout, workload, layers)
+    if np.any(fuller):
+        ranks[ORDINARY] = _rank(job, shares[ORDINARY], shares[ORDINARY], ORDINARY, kept).where(fuller)
+    found = [(total, k, i) for k, rank in ranks.items() for i, total in enumerate(rank.peaks())]
+    totals = np.stack(np.broadcast_arrays(*[total for total, _, _ in found]))
     best = np.argmax(totals, axis=0)
     peak = np.max(totals, axis=0)
     reached = cluster.device.efficiency
-    held = first_rank_share(model, layout, count)
-    learning = learning_share(model, workload.tuning)
+    hosts = [host_bytes(shares[k].learned, shares[k].held, states, layout, cluster) for k in ranks]
     return Peak(
         bytes=peak,
-        stage=np.array([position for _, position, _ in candidates])[best],
-        instant=np.array([index for _, _, index in candidates])[best],
+        stage=np.array([position for _, position, _ in found])[best],
+        instant=np.array([index for _, _, index in found])[best],
         reserved=peak * (1 + reached.fragmentation) + reached.reserved_bytes,
-        host=host_bytes(held.total * learning, held.total, state_bytes(workload, model), layout, cluster),
+        host=np.max(np.stack(np.broadcast_arrays(*hosts)), axis=0),
         ranks=ranks,
     )
 
 
-def _rank(
-    model: Model,
-    workload: Workload,
-    layout: LayoutColumns,
-    implementation: Implementation,
-    count: RankLayers,
-    position: int,
-    saved: Number,
-    whole: Number,
-) -> RankMemory:
-    """One pipeline rank: position 0 is the first, -1 the last."""
-    z = ops.sizes(workload, layout)
-    alone = np.where(np.asarray(layout.pipeline) == 1, 1.0, 0.0)
-    is_first = 1.0 if position == 0 else alone
-    is_last = 1.0 if position == -1 else alone
-    layers = count.first if position == 0 else count.last
-    first, last = edge_share(model, layout)
-    share = layer_share(model, layout)
-    edges = is_first * first + is_last * last
-    dense, expert = share.dense * layers + edges, share.expert * layers
-    states = state_bytes(workload, model)
-    learning = learning_share(model, workload.tuning)
+@dataclass(frozen=True, slots=True)
+class _Job:
+    model: Model
+    workload: Workload
+    layout: LayoutColumns
+    implementation: Implementation
+    states: StateBytes
 
-    rank = 0 if position == 0 else layout.pipeline - 1
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Bytes of one layer for one micro-batch."""
+
+    saved: Number
+    """Kept from forward to backward."""
+    again: Number
+    """Alive inside a layer's backward: what was recomputed."""
+
+
+def _fuller_in_between(model: Model, layout: LayoutColumns, workload: Workload, layers: RankLayers) -> Number:
+    """Rows where the second rank may hold more than the first: it has more layers, or more that learn."""
+    learned = learned_layers(model, layout, workload.tuning, layers)
+    more = (layers.middle > layers.first) | (learned.middle > learned.first)
+    return (np.asarray(layout.pipeline) > 2) & more
+
+
+def _kept_by_layer(job: _Job) -> _Kept:
+    """What a layer keeps, with the copies that the software makes of it.
+
+    Recomputation spares the copies: the selective one drops what comes from norms and activations, unless it is busy
+    with unfused scores.
+    """
+    model, layout, software = job.model, job.layout, job.implementation
+    z = ops.sizes(job.workload, layout)
+    code = np.asarray(layout.recompute)
+    by_kind = [layer_activations(model, job.workload, layout, kind) for kind in range(3)]
+    saved = np.select([code == 0, code == 1], by_kind[:2], by_kind[2])
+    copies = software.ffn_copies * z.element * z.tokens * _inner_width(model, layout)
+    split = np.where(np.asarray(layout.tensor) > 1, software.tensor_copies, 0.0)
+    copies = copies + (software.hidden_copies + split) * z.element * z.norm_tokens * model.hidden
+    spared = (code == 2) | ((code == 1) & job.workload.fused_attention)
+    again = np.maximum(by_kind[0] - saved, 0.0)
+    return _Kept(saved + np.where(spared, 0.0, copies), again + np.where(spared, copies, 0.0))
+
+
+def _rank(job: _Job, share: RankShare, ordinary: RankShare, position: int, kept: _Kept) -> RankMemory:
+    """One pipeline rank: position 0 is the first, 1 the second, -1 the last."""
+    model, workload, layout, software, states = job.model, job.workload, job.layout, job.implementation, job.states
+    z = ops.sizes(workload, layout)
+    rank = layout.pipeline - 1 if position == LAST else position
     m = micro_batch_count(workload, layout)
     flying = in_flight(layout.schedule, layout.pipeline, m, layout.virtual_stages, rank)
-    mask = z.norm_tokens * model.hidden if workload.dropout else 0.0
-    edge_kept = is_first * mask + is_last * 2 * z.element * z.norm_tokens * model.hidden
-    copies = implementation.ffn_copies * z.element * z.tokens * _inner_width(model, layout)
-    split = np.where(np.asarray(layout.tensor) > 1, implementation.tensor_copies, 0.0)
-    copies = copies + (implementation.hidden_copies + split) * z.element * z.norm_tokens * model.hidden
-    # selective recomputation drops what comes from norms and activations, unless it is busy with unfused scores
-    spared = (np.asarray(layout.recompute) == 2) | ((np.asarray(layout.recompute) == 1) & workload.fused_attention)
-    kept = saved + np.where(spared, 0.0, copies)
-    activations = flying * (layers * kept + edge_kept)
-
+    parameters, gradients, optimizer = state_shares(share.held, share.learned, states, layout)
     vocabulary = model.vocab / layout.tensor
-    gathered_head = implementation.head_copies * z.element * model.hidden
-    gathered = _gathered(share, edges, states, layout, learning, implementation)
-    recomputed = np.maximum(whole - saved, 0.0) + copies
-    flow = implementation.transient * z.element * z.tokens * (2 * model.hidden + 2 * _inner_width(model, layout))
-    parameters, gradients, optimizer = state_shares(dense, expert, states, layout, learning)
+    gathered_head = software.head_copies * z.element * model.hidden
+    flow = software.transient * z.element * z.tokens * (2 * model.hidden + 2 * _inner_width(model, layout))
     return RankMemory(
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,
-        activations=activations,
-        gathered=gathered,
-        logits=is_last * (implementation.logits_bytes * vocabulary + gathered_head) * z.tokens,
-        transient=recomputed + flow,
-        late_gradients=np.where((np.asarray(m) <= 1) & (not implementation.persistent_gradients), 1.0, 0.0),
-        buffers=_bucket_bytes(dense + expert, layout, implementation) * learning + implementation.workspace_bytes,
-        step=implementation.step_bytes * (dense + expert) * learning / _shards(layout, 1),
+        activations=flying * (share.learned_layers * kept.saved + _edge_kept(job, share, z))
+        + share.has_head * _waiting_logits(layout, flying) * (z.element + 4) * vocabulary * z.tokens,
+        gathered=gathered_bytes(share, ordinary, states, layout, software),
+        logits=share.has_head * (software.logits_bytes * vocabulary + gathered_head) * z.tokens,
+        transient=kept.again + flow,
+        late_gradients=np.where((np.asarray(m) <= 1) & (not software.persistent_gradients), 1.0, 0.0),
+        buffers=bucket_bytes(share.learned, layout, software) + software.workspace_bytes,
+        step=software.step_bytes * sharded(share.learned, layout, 1),
     )
 
 
-def _bucket_bytes(held: Number, layout: LayoutColumns, implementation: Implementation) -> Number:
-    """Bytes of the flat gradient copies that reductions work on; FSDP's are part of what it gathers."""
-    below = np.asarray(layout.zero_stage) < 3
-    return np.where(below, implementation.reduction_bytes, 0.0) * held
+def _edge_kept(job: _Job, share: RankShare, z: ops.Sizes) -> Number:
+    """Bytes kept outside the layers for one micro-batch: the embedding's dropout mask, the head's and norm's input."""
+    tokens = z.norm_tokens * job.model.hidden
+    mask = tokens if job.workload.dropout else 0.0
+    return share.has_embedding * mask + share.has_head * 2 * z.element * tokens
+
+
+def _waiting_logits(layout: LayoutColumns, flying: Number) -> Number:
+    """Micro-batches whose logits and their gradient's input in fp32 wait for a backward while another's loss is taken.
+
+    Only schedules that run all forwards first let them wait.
+    """
+    first = np.isin(np.asarray(layout.schedule), [SCHEDULES.index(name) for name in ("gpipe", "loopedbfs")])
+    return np.where(first & (np.asarray(layout.pipeline) > 1), np.maximum(flying - 1, 0), 0.0)
 
 
 def _inner_width(model: Model, layout: LayoutColumns) -> Number:
@@ -233,47 +250,3 @@ def _inner_width(model: Model, layout: LayoutColumns) -> Number:
     if experts is not None:
         width += share * (experts.ffn_hidden * experts.per_token + experts.shared_ffn_hidden)
     return width / layout.tensor
-
-
-def _shards(layout: LayoutColumns, from_stage: int) -> Number:
-    """Ranks that share a state kept whole below ZeRO stage `from_stage`; context ranks share too."""
-    return np.where(np.asarray(layout.zero_stage) >= from_stage, layout.shard * layout.context, 1)
-
-
-def state_shares(
-    dense: Number, expert: Number, states: StateBytes, layout: LayoutColumns, learning: float
-) -> tuple[Number, Number, Number]:
-    """Bytes of parameters, gradients and optimizer states on one device (ZeRO figure 1).
-
-    Offloaded states, and those that parameter servers keep, leave the device; a learning share below one has no
-    gradients and states for the rest.
-    """
-
-    def bytes_of(per_parameter: float, stage: int) -> Number:
-        ways = np.where(np.asarray(layout.zero_stage) >= stage, expert_replicas(layout), 1)
-        return per_parameter * (dense / _shards(layout, stage) + expert / ways)
-
-    elsewhere = (np.asarray(layout.offload_optimizer) > 0) | (np.asarray(layout.servers) > 0)
-    host_optimizer = np.where(elsewhere, 0.0, 1.0)
-    host_parameters = 1.0 - np.asarray(layout.offload_parameters)
-    second = np.asarray(layout.secondary_shard)
-    copy = np.where(second > 0, states.compute * (dense + expert) / np.maximum(second, 1), 0.0)
-    parameters = bytes_of(states.parameter, 3) * host_parameters + copy
-    gradients = bytes_of(states.gradient, 2) * learning
-    optimizer = bytes_of(states.main_gradient + states.master + states.moments, 1) * learning * host_optimizer
-    return parameters, gradients, optimizer
-
-
-def _gathered(
-    share: RankParameters,
-    edges: Number,
-    states: StateBytes,
-    layout: LayoutColumns,
-    learning: float,
-    implementation: Implementation,
-) -> Number:
-    """ZeRO-3: parameters of the layers at work, and one layer's whole gradient; the edges' count as one layer."""
-    on = np.where((np.asarray(layout.zero_stage) == 3) & (layout.shard * layout.context > 1), 1.0, 0.0)
-    largest = np.maximum(share.total, edges)
-    whole = implementation.gathered_layers * share.total * states.compute
-    return on * (np.maximum(whole, largest * states.compute) + largest * learning * states.reduce)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from meshwright.cost.shares import RankParameters, sharded
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.workload import StateBytes
@@ -20,35 +21,46 @@ DeepSpeed pull request 735: 11.6e9 parameters updated in 8.2 s, 28 bytes moved a
 """
 
 
-def _sharded(parameters: Number, layout: LayoutColumns, from_stage: int) -> Number:
-    return parameters / np.where(np.asarray(layout.zero_stage) >= from_stage, layout.shard * layout.context, 1)
-
-
 def offload_seconds(
-    learned: Number, held: Number, states: StateBytes, layout: LayoutColumns, cluster: Cluster
+    learned: RankParameters,
+    held: RankParameters,
+    states: StateBytes,
+    layout: LayoutColumns,
+    cluster: Cluster,
+    micro_batches: Number,
 ) -> Number:
     """Seconds a step for offloaded states: transfers over the host link, CPU update, NVMe reads and writes.
 
-    `learned` and `held` count the parameters on one device that are trained, and all of them, before sharding.
+    `learned` and `held` are the parameters of one rank that are trained, and all of them, before sharding. Offloaded
+    parameters come up for every forward and backward, and their gradients go down once.
     """
-    mine = _sharded(learned, layout, 1)
-    link = cluster.host_link.bytes_per_s
-    sharers = cluster.devices_per_node
-    optimizer = np.asarray(layout.offload_optimizer)
+    mine, kept = sharded(learned, layout, 1), sharded(held, layout, 3) * states.compute
+    link, sharers = cluster.host_link.bytes_per_s, _sharers(layout, cluster)
+    optimizer, parameters = np.asarray(layout.offload_optimizer), np.asarray(layout.offload_parameters)
     transfer = mine * (states.reduce + states.compute) / link
     moved = mine * 2 * (states.master + states.moments + states.parameter)
     update = moved * sharers / HOST_ADAM_BYTES_PER_S
-    weights = np.asarray(layout.offload_parameters) * 3 * _sharded(held, layout, 3) * states.compute / link
-    on_disk = mine * (states.master + states.moments + states.main_gradient) * sharers
-    disk = np.asarray(layout.offload_nvme) * optimizer * 2 * on_disk / cluster.nvme_bytes_per_s
-    return optimizer * (transfer + update) + weights + disk
+    crossings = parameters * (2 * micro_batches + 1) * kept
+    on_disk = optimizer * 2 * mine * (states.master + states.moments + states.main_gradient) + crossings
+    disk = np.asarray(layout.offload_nvme) * on_disk * sharers / cluster.nvme_bytes_per_s
+    return optimizer * (transfer + update) + crossings / link + disk
 
 
-def host_bytes(learned: Number, held: Number, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> Number:
-    """Host memory a node needs: the offloaded states of its devices, and pinned gradient buffers."""
-    mine = _sharded(learned, layout, 1)
-    optimizer = np.asarray(layout.offload_optimizer) * (1 - np.asarray(layout.offload_nvme))
-    per_device = optimizer * mine * (states.main_gradient + states.master + states.moments)
-    per_device = per_device + np.asarray(layout.offload_optimizer) * mine * states.reduce
-    per_device = per_device + np.asarray(layout.offload_parameters) * _sharded(held, layout, 3) * states.parameter
-    return per_device * cluster.devices_per_node
+def host_bytes(
+    learned: RankParameters, held: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster
+) -> Number:
+    """Host memory a node needs: the offloaded states of its devices, and pinned gradient buffers.
+
+    On NVMe the states leave the host; the buffers through which they pass are not counted.
+    """
+    mine, in_memory = sharded(learned, layout, 1), 1 - np.asarray(layout.offload_nvme)
+    optimizer, parameters = np.asarray(layout.offload_optimizer), np.asarray(layout.offload_parameters)
+    per_device = optimizer * in_memory * mine * (states.main_gradient + states.master + states.moments)
+    per_device = per_device + optimizer * mine * states.reduce
+    per_device = per_device + parameters * in_memory * sharded(held, layout, 3) * states.parameter
+    return per_device * _sharers(layout, cluster)
+
+
+def _sharers(layout: LayoutColumns, cluster: Cluster) -> Number:
+    """Devices of a node that the job uses: they share its host."""
+    return np.minimum(layout.devices, cluster.devices_per_node)

@@ -7,58 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost import parameters as count
+from meshwright.cost.rank_layers import RankLayers, is_v, learned_layers
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.model import Model
 from meshwright.spec.workload import Tuning
-
-
-@dataclass(frozen=True, slots=True)
-class RankLayers:
-    """Layers on a first, an ordinary and a last pipeline rank."""
-
-    first: Number
-    middle: Number
-    """The fullest rank that is neither first nor last (with fewer than three ranks: the fuller of the two)."""
-    last: Number
-
-
-def balanced_layers(model: Model, layout: LayoutColumns, by_cost: bool = False) -> RankLayers:
-    """Layers a rank: even, or (`by_cost`) cut so that layers and head weigh the same on every stage.
-
-    Even: where they do not divide, the last stage and then the first get one less; embedding and head make those two
-    the slowest. By cost: stage k ends at the first layer where k/S of the weight is reached, the rule of nanotron's
-    and torchtitan's splitters.
-    """
-    if by_cost:
-        return _by_cost(model, layout)
-    full = np.ceil(model.layers / layout.stages)
-    missing = full * layout.stages - model.layers
-    virtual = layout.virtual_stages
-    return RankLayers(
-        first=full * virtual - np.where((missing > 1) & (layout.stages > 1), 1, 0),
-        middle=full * virtual,
-        last=full * virtual - np.where((missing > 0) & (layout.stages > 1), 1, 0),
-    )
-
-
-def _by_cost(model: Model, layout: LayoutColumns) -> RankLayers:
-    whole = count.parameters(model)
-    layer = (whole.active - whole.outside) / model.layers
-    target = (model.layers + model.vocab * model.hidden / layer) / layout.stages
-    most = np.minimum(np.ceil(target - 1e-9), model.layers)
-    ahead = np.minimum(np.ceil((layout.stages - 1) * target - 1e-9), model.layers)
-    remainder = model.layers - ahead
-    alone = np.asarray(layout.stages) == 1
-    virtual = layout.virtual_stages
-    first = np.where(alone, model.layers, most * virtual)
-    last = np.where(alone, model.layers, most * (virtual - 1) + remainder)
-    return RankLayers(first, first, last)
-
-
-def given_layers(stage_layers: tuple[int, ...], pipeline: int) -> RankLayers:
-    """Layers a rank from the stages' layers by hand; stage i lies on rank i mod pipeline."""
-    ranks = [sum(stage_layers[rank::pipeline]) for rank in range(pipeline)]
-    return RankLayers(ranks[0], max(ranks[1:-1] or ranks), ranks[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +27,6 @@ class RankParameters:
         """Both kinds."""
         return self.dense + self.expert
 
-    def divided(self, parts: Number) -> RankParameters:
-        """One of `parts` equal parts."""
-        return RankParameters(self.dense / parts, self.expert / parts)
-
 
 def expert_tensor(layout: LayoutColumns) -> Number:
     """Tensor degree of the routed experts: whole experts when they are spread, else split like any product."""
@@ -88,14 +36,14 @@ def expert_tensor(layout: LayoutColumns) -> Number:
 def expert_replicas(layout: LayoutColumns) -> Number:
     """Ranks of one shard group that hold the same routed experts, and so can share their states."""
     ranks = np.where(np.asarray(layout.expert) > 1, layout.tensor, 1) * layout.context * layout.shard
-    return np.maximum(ranks / layout.expert, 1)
+    return np.maximum(np.floor(ranks / layout.expert), 1)
 
 
 def layer_share(model: Model, layout: LayoutColumns) -> RankParameters:
     """Parameters of an average layer on one device; norms and routers are not split by tensor ranks."""
     moe_share = model.moe_layers / model.layers
     norms = count.norm_parameters(model)
-    dense = norms + count.attention_parameters(model) / layout.tensor
+    dense = norms + _attention_share(model, layout)
     if model.experts is None or moe_share < 1:
         dense = dense + (1 - moe_share) * count.dense_mlp_parameters(model) / layout.tensor
     if model.experts is None:
@@ -106,38 +54,106 @@ def layer_share(model: Model, layout: LayoutColumns) -> RankParameters:
     return RankParameters(dense, routed / layout.expert / expert_tensor(layout))
 
 
-def padded_vocab(model: Model, layout: LayoutColumns) -> Number:
-    """Rows of the token table once each tensor rank holds the same number."""
-    return np.ceil(model.vocab / layout.tensor) * layout.tensor
+def _attention_share(model: Model, layout: LayoutColumns) -> Number:
+    """Attention's parameters on one tensor rank.
+
+    Latent attention's down-projections are whole on every rank, and so are key and value heads where there are fewer
+    of them than tensor ranks (Megatron-Core's MLA and grouped-query layers).
+    """
+    whole = count.attention_parameters(model)
+    split = whole / layout.tensor
+    shapes = count.attention_matrices(model)
+    if model.latent is not None:
+        copied = sum(rows * columns for name, (rows, columns, _) in shapes.items() if name in ("q_down", "kv_down"))
+        return split + copied * (1 - 1 / layout.tensor)
+    shared = sum(rows * columns for name, (rows, columns, _) in shapes.items() if name in ("k", "v"))
+    return split + shared * np.maximum(1 / model.kv_heads - 1 / layout.tensor, 0.0)
 
 
 def edge_share(model: Model, layout: LayoutColumns) -> tuple[Number, Number]:
     """Parameters outside the layers on the first and on the last pipeline rank.
 
-    With one rank both lie on it and a tied table counts once; with more, the last rank keeps its own copy of a
-    tied table (Megatron-LM and PyTorch pipelines reduce its gradient across the two).
+    With one rank both lie on it, as they do where stages lie in a V, and a tied table counts once; otherwise the last
+    rank keeps its own copy of a tied table (Megatron-LM and PyTorch pipelines reduce its gradient across the two).
     """
     part = count.parameters(model)
     first = part.embedding / layout.tensor + part.position
     head = part.head / layout.tensor + part.final
     tied = part.embedding / layout.tensor if model.tied_embeddings else 0.0
-    return first, head + np.where(np.asarray(layout.pipeline) > 1, tied, 0.0)
+    folded = is_v(layout)
+    copied = np.where((np.asarray(layout.pipeline) > 1) & ~folded, tied, 0.0)
+    return first + np.where(folded, head, 0.0), np.where(folded, 0.0, head + copied)
 
 
-def first_rank_share(model: Model, layout: LayoutColumns, layers: RankLayers) -> RankParameters:
-    """Parameters on the first pipeline rank: its layers, the embedding and, where it is the only one, the head."""
-    share = layer_share(model, layout)
-    first, last = edge_share(model, layout)
-    edges = first + np.where(np.asarray(layout.pipeline) > 1, 0.0, last)
-    return RankParameters(share.dense * layers.first + edges, share.expert * layers.first)
+def sharded(parameters: RankParameters, layout: LayoutColumns, from_stage: int) -> Number:
+    """Parameters whose state one device keeps if ZeRO stage `from_stage` and above shards that state.
+
+    Dense ones are shared by shard and context ranks, an expert's by the ranks of a shard group that hold it.
+    """
+    split = np.asarray(layout.zero_stage) >= from_stage
+    dense = parameters.dense / (layout.shard * layout.context) + parameters.expert / expert_replicas(layout)
+    return np.where(split, dense, parameters.total)
 
 
 def learning_share(model: Model, tuning: Tuning) -> float:
     """Share of the parameters that learn."""
+    part = count.parameters(model)
     if tuning.kind == "lora":
-        return count.lora_parameters(model, tuning.lora_rank, tuning.lora_targets) / count.parameters(model).total
-    if tuning.kind == "frozen":
-        part = count.parameters(model)
+        return count.lora_parameters(model, tuning.lora_rank, tuning.lora_targets) / part.total
+    if tuning.kind == "frozen" and tuning.frozen_layers:
         frozen = sum(count.layer_parameters(model, i).total for i in range(tuning.frozen_layers))
-        return 1.0 - (frozen + part.embedding + part.position) / part.total if tuning.frozen_layers else 1.0
+        return 1.0 - (frozen + part.embedding + part.position) / part.total
     return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankShare:
+    """What one pipeline rank holds on one device, before data ranks shard it."""
+
+    layers: Number
+    learned_layers: Number
+    """Layers with a backward."""
+    has_embedding: Number
+    has_head: Number
+    """1 or 0."""
+    held: RankParameters
+    edges: Number
+    """Of `held.dense`, what lies outside the layers."""
+    learned_edges: Number
+    """Of `learned.dense`, likewise."""
+    learned: RankParameters
+    """Of `held`, or beside it (adapters), what learns."""
+
+
+FIRST, ORDINARY, LAST = 0, 1, -1
+"""Positions of a pipeline rank: the second one speaks for the ordinary ones, since it has the most in flight."""
+
+
+def rank_share(model: Model, layout: LayoutColumns, tuning: Tuning, layers: RankLayers, position: int) -> RankShare:
+    """The share of the first, the second or the last pipeline rank."""
+    learns = learned_layers(model, layout, tuning, layers)
+    index = {FIRST: "first", ORDINARY: "middle", LAST: "last"}[position]
+    mine, learned = getattr(layers, index), getattr(learns, index)
+    alone = np.where(np.asarray(layout.pipeline) == 1, 1.0, 0.0)
+    folded = np.where(is_v(layout), 1.0, 0.0)
+    embedding = {FIRST: 1.0, ORDINARY: 0.0, LAST: alone}[position]
+    head = {FIRST: np.maximum(alone, folded), ORDINARY: 0.0, LAST: 1.0 - folded}[position]
+    share, (first, last) = layer_share(model, layout), edge_share(model, layout)
+    edges = {FIRST: first + alone * last, ORDINARY: 0.0 * first, LAST: last + alone * first}[position]
+    held = RankParameters(share.dense * mine + edges, share.expert * mine)
+    if tuning.kind == "lora":
+        part = count.parameters(model)
+        adapters = count.lora_parameters(model, tuning.lora_rank, tuning.lora_targets)
+        ratio = adapters / (part.total - part.outside)
+        own, learned_edges = RankParameters(share.dense * mine * ratio, share.expert * mine * ratio), 0.0 * edges
+    else:
+        frozen_table = tuning.kind == "frozen" and tuning.frozen_layers > 0
+        table = embedding * _table(model, layout) if frozen_table else 0.0
+        learned_edges = edges - table
+        own = RankParameters(share.dense * learned + learned_edges, share.expert * learned)
+    return RankShare(mine, learned, embedding, head, held, edges, learned_edges, own)
+
+
+def _table(model: Model, layout: LayoutColumns) -> Number:
+    part = count.parameters(model)
+    return part.embedding / layout.tensor + part.position

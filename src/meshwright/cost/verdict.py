@@ -8,8 +8,12 @@ RISK_SHARE = 0.95
 """Above this share of the device's memory, an error of a few per cent in the estimate decides."""
 
 
-def verdict(reserved_bytes: float, capacity_bytes: float) -> str:
-    """`does not fit` when tensors and reserve together exceed the device, `at risk` when they come close."""
-    if reserved_bytes > capacity_bytes:
+def verdict(reserved_bytes: float, capacity_bytes: float, host_bytes: float = 0.0, host_capacity: float = 0.0) -> str:
+    """`does not fit` when tensors and reserve together exceed the device, `at risk` when they come close.
+
+    Offloaded states that exceed a node's memory do not fit either.
+    """
+    if reserved_bytes > capacity_bytes or host_bytes > host_capacity:
         return DOES_NOT_FIT
-    return AT_RISK if reserved_bytes > RISK_SHARE * capacity_bytes else FITS
+    near = reserved_bytes > RISK_SHARE * capacity_bytes or host_bytes > RISK_SHARE * host_capacity
+    return AT_RISK if near else FITS

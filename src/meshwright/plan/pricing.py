@@ -61,6 +61,7 @@ def price(
         args = (group.model, group.cluster, group.workload, group.layouts, software)
         seconds = np.broadcast_to(step_time(*args).total, group.rows.shape)
         peak = peak_memory(*args)
+        host = np.broadcast_to(peak.host, group.rows.shape)
         seen = np.broadcast_to(group.reading.bytes(peak, group.cluster.device), group.rows.shape)
         for position, index in enumerate(group.rows):
             run, nouns = rows[index]
@@ -69,6 +70,11 @@ def price(
                 nouns=nouns,
                 step_seconds=float(seconds[position]),
                 peak_bytes=float(seen[position]),
-                verdict=verdict(float(peak.reserved[position]), nouns.cluster.device.memory_bytes),
+                verdict=verdict(
+                    float(peak.reserved[position]),
+                    nouns.cluster.device.memory_bytes,
+                    float(host[position]),
+                    nouns.cluster.host_memory_bytes,
+                ),
             )
     return [run for run in priced if run is not None]

@@ -36,7 +36,7 @@ def split_by_states(question: Question, shapes: Sequence[Shape]) -> tuple[list[S
     plain = _plain(shapes)
     legal, _ = legal_mask(q.model, q.cluster, q.workload, plain, spare=q.spare)
     peak = peak_memory(q.model, q.cluster, q.workload, plain, q.software)
-    held = np.maximum(*(_states(peak.ranks[position]) for position in (0, -1)))
+    held = np.max(np.stack(np.broadcast_arrays(*[_states(rank) for rank in peak.ranks.values()])), axis=0)
     # Illegal ones stay in the space: the rules say what is wrong with them.
     over = legal & (held > q.cluster.device.memory_bytes)
     sizes = [shape.ways for shape in shapes]

@@ -10,8 +10,8 @@ from meshwright.cost.collectives import Tiers, groups, tiers
 from meshwright.cost.compute import rates
 from meshwright.cost.data_parallel import Flow, gather_flows, step_flows
 from meshwright.cost.layer import Exchange, layer_exchanges
-from meshwright.cost.memory import state_shares
 from meshwright.cost.shares import RankParameters
+from meshwright.cost.states import state_shares
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.spec.columns import LayoutColumns, columns_of
 from meshwright.spec.implementation import load_implementation
@@ -38,7 +38,8 @@ def zero_layout(stage: int, ranks: int, **more: Any) -> LayoutColumns:
 
 def states_on_rank(given: Inputs, layout: LayoutColumns, learning: float = 1.0) -> tuple[float, float, float]:
     """Bytes of parameters, gradients and optimizer states on one rank."""
-    parts = state_shares(given.parameters, 0.0, given.state_bytes, layout, learning)
+    held, learned = RankParameters(given.parameters, 0.0), RankParameters(given.parameters * learning, 0.0)
+    parts = state_shares(held, learned, given.state_bytes, layout)
     return float(parts[0]), float(parts[1]), float(parts[2])
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from meshwright.cost.parameters import parameters
-from meshwright.cost.shares import balanced_layers, edge_share, layer_share
+from meshwright.cost.rank_layers import balanced_layers
+from meshwright.cost.shares import edge_share, layer_share
 from meshwright.plan.explain.options import OPTIONS, flag
 from meshwright.plan.explain.topics import Topic
 from meshwright.spec.cluster import Cluster, Link

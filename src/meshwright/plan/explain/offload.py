@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.cost.offload import HOST_ADAM_BYTES_PER_S, host_bytes, offload_seconds
+from meshwright.cost.shares import RankParameters
 from meshwright.plan.explain.common import states_on_rank, zero_layout
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.plan.explain.page import Page, account, table
@@ -12,7 +13,7 @@ from meshwright.spec.units import binary, count, duration, gb_per_s, gib
 def page(topic: str, given: Inputs) -> Page:
     """The account of offloading optimizer states, parameters, or both."""
     stage, d, s, cluster = given.zero, given.ranks, given.state_bytes, given.cluster
-    held = given.parameters
+    held = RankParameters(given.parameters, 0.0)
     kinds: dict[str, tuple[str, ...]] = {"nothing": (), "optimizer": ("optimizer",)}
     if stage == 3:
         kinds["optimizer+parameters"] = ("optimizer", "parameters")
@@ -23,7 +24,7 @@ def page(topic: str, given: Inputs) -> Page:
         facts = {
             "device_bytes": sum(states_on_rank(given, layout)),
             "host_bytes_per_node": float(host_bytes(held, held, s, layout, cluster)),
-            "seconds": float(offload_seconds(held, held, s, layout, cluster)),
+            "seconds": float(offload_seconds(held, held, s, layout, cluster, 1)),
         }
         numbers[name] = facts
         rows.append((name, gib(facts["device_bytes"]), gib(facts["host_bytes_per_node"]), duration(facts["seconds"])))

@@ -6,8 +6,9 @@ from meshwright.cost.collectives import groups, send_seconds
 from meshwright.cost.memory import layer_activations
 from meshwright.cost.operations import sizes
 from meshwright.cost.pipeline import bubble_fraction, in_flight
+from meshwright.cost.rank_layers import balanced_layers
 from meshwright.cost.schedules import check
-from meshwright.cost.shares import balanced_layers, edge_share, layer_share
+from meshwright.cost.shares import edge_share, layer_share
 from meshwright.plan.explain.common import columns
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.plan.explain.page import Page, account, table
