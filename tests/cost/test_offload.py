@@ -28,14 +28,17 @@ def dense(parameters: float) -> RankParameters:
     return RankParameters(parameters, 0.0)
 
 
+WHOLE = dense(PARAMETERS)
+
+
 def seconds(offload: tuple[str, ...], stage: int = 2, ranks: int = 8) -> float:
     layout = columns_of(Layout(shard=ranks, zero_stage=stage, offload=offload))
-    return float(offload_seconds(dense(PARAMETERS), dense(PARAMETERS), STATES, layout, cluster(), 1))
+    return float(offload_seconds(WHOLE, WHOLE, STATES, layout, cluster(), 1))
 
 
 def host(offload: tuple[str, ...], stage: int = 2, ranks: int = 8) -> float:
     layout = columns_of(Layout(shard=ranks, zero_stage=stage, offload=offload))
-    return float(host_bytes(dense(PARAMETERS), dense(PARAMETERS), STATES, layout, cluster()))
+    return float(host_bytes(WHOLE, WHOLE, STATES, layout, cluster()))
 
 
 def test_nothing_offloaded_costs_nothing() -> None:
@@ -47,16 +50,12 @@ def test_the_host_holds_master_weights_moments_and_a_gradient_buffer() -> None:
     """4 + 8 + 2 bytes for each of 8e9 parameters, whether 8 ranks share them or one device has them all."""
     assert host(("optimizer",)) == pytest.approx(14 * PARAMETERS)
     alone = columns_of(Layout(offload=("optimizer",)))
-    assert float(host_bytes(dense(PARAMETERS), dense(PARAMETERS), STATES, alone, cluster(1))) == pytest.approx(
-        14 * PARAMETERS
-    )
+    assert float(host_bytes(WHOLE, WHOLE, STATES, alone, cluster(1))) == pytest.approx(14 * PARAMETERS)
 
 
 def test_every_unsharded_device_of_a_node_needs_its_own_copy() -> None:
     ddp = columns_of(Layout(replicate=8, offload=("optimizer",)))
-    assert float(host_bytes(dense(PARAMETERS), dense(PARAMETERS), STATES, ddp, cluster())) == pytest.approx(
-        8 * 14 * PARAMETERS
-    )
+    assert float(host_bytes(WHOLE, WHOLE, STATES, ddp, cluster())) == pytest.approx(8 * 14 * PARAMETERS)
 
 
 def test_offloaded_parameters_add_their_16_bit_copy() -> None:
@@ -97,10 +96,8 @@ def test_an_update_on_the_host_takes_what_users_of_cpu_adam_report_within_a_thir
     parameters: float, measured: float
 ) -> None:
     layout = columns_of(Layout(offload=("optimizer",)))
-    update = (
-        float(offload_seconds(dense(parameters), dense(parameters), STATES, layout, cluster(1), 1))
-        - 4 * parameters / LINK
-    )
+    whole = dense(parameters)
+    update = float(offload_seconds(whole, whole, STATES, layout, cluster(1), 1)) - 4 * parameters / LINK
     assert update == pytest.approx(measured, rel=1 / 3)
 
 
@@ -114,10 +111,10 @@ def test_what_leaves_the_devices_arrives_on_the_host(regime: str, stage: int) ->
         return Layout(zero_stage=stage, offload=offload, **split)
 
     def device(*offload: str) -> float:
-        return float(sum(state_shares(dense(PARAMETERS), dense(PARAMETERS), per, columns_of(layout(*offload)))))
+        return float(sum(state_shares(WHOLE, WHOLE, per, columns_of(layout(*offload)))))
 
     gone = 8 * (device() - device("optimizer"))
-    arrived = float(host_bytes(dense(PARAMETERS), dense(PARAMETERS), per, columns_of(layout("optimizer")), cluster()))
+    arrived = float(host_bytes(WHOLE, WHOLE, per, columns_of(layout("optimizer")), cluster()))
     assert gone > 0
     assert arrived >= gone
 
@@ -125,7 +122,7 @@ def test_what_leaves_the_devices_arrives_on_the_host(regime: str, stage: int) ->
 def test_frozen_parameters_have_nothing_to_offload_but_themselves() -> None:
     """A twentieth of the parameters learns: a twentieth of the states goes to the host, all 16-bit copies do."""
     layout = columns_of(Layout(shard=8, zero_stage=3, offload=("optimizer", "parameters")))
-    arrived = float(host_bytes(dense(PARAMETERS / 20), dense(PARAMETERS), STATES, layout, cluster()))
+    arrived = float(host_bytes(dense(PARAMETERS / 20), WHOLE, STATES, layout, cluster()))
     assert arrived == pytest.approx((14 / 20 + 2) * PARAMETERS)
 
 
@@ -135,21 +132,19 @@ def test_columns_price_like_single_layouts() -> None:
         Layout(shard=8, zero_stage=2, offload=("optimizer",)),
         Layout(shard=8, zero_stage=3, offload=("optimizer", "parameters", "nvme")),
     ]
-    whole = dense(PARAMETERS)
     for function, more in ((offload_seconds, (4,)), (host_bytes, ())):
-        together = function(whole, whole, STATES, stack(layouts), cluster(), *more)
-        alone = [float(function(whole, whole, STATES, columns_of(x), cluster(), *more)) for x in layouts]
+        together = function(WHOLE, WHOLE, STATES, stack(layouts), cluster(), *more)
+        alone = [float(function(WHOLE, WHOLE, STATES, columns_of(x), cluster(), *more)) for x in layouts]
         assert list(together) == pytest.approx(alone)
 
 
 def test_offloaded_parameters_come_up_twice_for_every_micro_batch_and_gradients_go_down_once() -> None:
-    """arXiv:2104.07857 section 5.1: loaded for forward and for backward; with four micro-batches 2 x 4 + 1 crossings."""
-    layout, whole = columns_of(Layout(shard=8, zero_stage=3, offload=("optimizer", "parameters"))), dense(PARAMETERS)
-    one, four = (float(offload_seconds(whole, whole, STATES, layout, cluster(), m)) for m in (1, 4))
+    """arXiv:2104.07857 section 5.1: up for forward and for backward: 2 x 4 + 1 crossings with four micro-batches."""
+    layout = columns_of(Layout(shard=8, zero_stage=3, offload=("optimizer", "parameters")))
+    one, four = (float(offload_seconds(WHOLE, WHOLE, STATES, layout, cluster(), m)) for m in (1, 4))
     assert four - one == pytest.approx(6 * 2 * PARAMETERS / 8 / LINK)
 
 
 def test_devices_of_a_node_that_the_job_leaves_idle_need_no_host_memory() -> None:
     layout = columns_of(Layout(replicate=2, offload=("optimizer",)))
-    whole = dense(PARAMETERS)
-    assert float(host_bytes(whole, whole, STATES, layout, cluster())) == pytest.approx(2 * 14 * PARAMETERS)
+    assert float(host_bytes(WHOLE, WHOLE, STATES, layout, cluster())) == pytest.approx(2 * 14 * PARAMETERS)

@@ -60,13 +60,14 @@ def gather_flows(
             continue
         whole = group["shard"] if axis == "shard" else _expert_shard(layout, group)
         back = near if axis == "shard" else whole
+        there = on * (np.asarray(kind) > 0)
         for name, when, size, ring in (
             ("all-gather", "forward", kind * wire, whole),
             ("all-gather", "backward", kind * wire, back),
             ("reduce-scatter", "backward", kind * grads * learning, whole),
         ):
             t = tiers(ring, cluster)
-            flows.append(Flow(name, when, on, size, size * (t.size - 1) / t.size, all_gather_seconds(size, t)))
+            flows.append(Flow(name, when, there, size, size * (t.size - 1) / t.size, all_gather_seconds(size, t)))
     return flows
 
 
@@ -135,5 +136,5 @@ def tied_flows(model: Model, states: StateBytes, layout: LayoutColumns, cluster:
     on = np.where((np.asarray(layout.pipeline) > 1) & ~is_v(layout), 1.0, 0.0)
     size = model.vocab * model.hidden / layout.tensor * states.reduce
     pipeline = groups(layout)["pipeline"]
-    t = tiers(Group(2, pipeline.stride * (layout.pipeline - 1)), cluster)
+    t = tiers(Group(2, pipeline.stride * np.maximum(layout.pipeline - 1, 1)), cluster)
     return [Flow("all-reduce", "gradients", on, size, 2 * _sent(size, t), all_reduce_seconds(size, t))]
