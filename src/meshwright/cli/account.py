@@ -25,7 +25,8 @@ def blocks(job: Job, priced: Estimate) -> Iterator[RenderableType]:
     yield memory_block(priced)
     yield time_block(priced)
     yield speed_block(priced)
-    yield traffic_block(priced)
+    if priced.traffic:
+        yield traffic_block(priced)
     yield remarks("Assumptions", priced.assumptions)
     yield remarks("Warnings", priced.warnings)
 
@@ -91,7 +92,7 @@ def speed_block(priced: Estimate) -> Group:
 
 
 def traffic_block(priced: Estimate) -> Group:
-    """What one device sends in a step, by axis and collective."""
+    """What one device sends in a step, by axis and collective, and the bandwidth that would hide it."""
     rows = [
         (
             t.axis,
@@ -100,12 +101,12 @@ def traffic_block(priced: Estimate) -> Group:
             binary(t.bytes),
             duration(t.seconds),
             duration(t.exposed_seconds),
-            gb_per_s(t.bandwidth_to_hide) if t.bandwidth_to_hide else "cannot be hidden",
+            gb_per_s(t.bandwidth_to_hide) if t.bandwidth_to_hide else "cannot",
         )
         for t in priced.traffic
     ]
-    columns = ("axis", "collective", ">count", ">bytes", ">time", ">exposed", ">hidden from")
-    return titled("Traffic of a device in a step", table(columns, rows))
+    columns = ("axis", "collective", ">count", ">bytes", ">time", ">exposed", ">needs to hide")
+    return titled("Traffic of a device in a step", table(columns, rows, drop=("count", "needs to hide", "time")))
 
 
 def remarks(title: str, lines: Iterable[str]) -> RenderableType:

@@ -110,9 +110,9 @@ def read_job(options: JobOptions) -> Job:
     from meshwright.spec.model_config import load_model
     from meshwright.spec.workload import make_workload
 
-    model = load_model(options.model or DEFAULT_MODEL)
+    model = load_model(DEFAULT_MODEL if options.model is None else options.model)
     cluster = parse_cluster(
-        options.cluster or DEFAULT_CLUSTER,
+        DEFAULT_CLUSTER if options.cluster is None else options.cluster,
         inter_node=options.inter_node,
         intra_node=options.intra_node,
         devices_per_node=options.devices_per_node,
@@ -138,7 +138,7 @@ def _tuning(options: JobOptions) -> Tuning:
     from meshwright.spec.workload import Tuning
 
     if options.lora_rank is not None and options.frozen_layers is not None:
-        raise RequestError("LoRA freezes every layer already.", ("--lora-rank", "--frozen-layers"))
+        raise RequestError("LoRA freezes every layer already: give --lora-rank or --frozen-layers, not both.")
     if options.lora_rank is not None:
         return Tuning("lora", lora_rank=options.lora_rank)
     if options.frozen_layers is not None:
