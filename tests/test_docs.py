@@ -46,3 +46,17 @@ def test_the_readme_names_every_verb() -> None:
 def test_files_that_a_page_names_are_there(page: str) -> None:
     named = set(re.findall(r"`((?:src|docs|requirements|tests|\.ci)/[\w./-]+)`", (ROOT / page).read_text()))
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(p for p in (ROOT / "src").rglob("*") if p.suffix in (".py", ".toml")),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ],
+    ids=lambda path: path.name,
+)
+def test_no_verb_is_named_that_does_not_exist(path: Path) -> None:
+    assert set(re.findall(r"`meshwright ([a-z]+)", path.read_text())) <= set(VERBS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from meshwright.cli.bars import bar
@@ -29,6 +29,27 @@ def blocks(job: Job, priced: Estimate) -> Iterator[RenderableType]:
         yield traffic_block(priced)
     yield remarks("Assumptions", priced.assumptions)
     yield remarks("Warnings", priced.warnings)
+
+
+def comparison(job: Job, priced: Sequence[Estimate]) -> Iterator[RenderableType]:
+    """Several layouts of one job, a line each, and what is warned of any."""
+    yield heading(job)
+    yield ""
+    rows = [
+        (
+            format_layout(one.layout),
+            duration(one.step_seconds),
+            f"{one.tokens_per_second_per_device:,.0f}",
+            percent(one.mfu),
+            percent(one.bubble),
+            gib(one.memory.reserved_bytes),
+            one.memory.verdict,
+        )
+        for one in priced
+    ]
+    columns = ("layout", ">step", ">tokens/s/device", ">MFU", ">bubble", ">memory", "verdict")
+    yield table(columns, rows, drop=("MFU", "bubble", "tokens/s/device"))
+    yield remarks("Warnings", dict.fromkeys(text for one in priced for text in one.warnings))
 
 
 def heading(job: Job, *more: str) -> Text:
