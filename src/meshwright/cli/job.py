@@ -64,8 +64,13 @@ class JobOptions:
     global_batch: Annotated[int | None, _work("N", "Sequences a step, over all ranks.", least=1)] = None
     precision: Annotated[str | None, _work("NAME", "Number format", names=PRECISIONS)] = None
     optimizer: Annotated[str | None, _work("NAME", "Optimizer", names=OPTIMIZERS)] = None
-    states: Annotated[str | None, _work("NAME", "Copies of the parameters that are kept", names=STATES)] = None
-    implementation: Annotated[str | None, _work("NAME", "Class of software", names=IMPLEMENTATIONS)] = None
+    states: Annotated[
+        str | None, _work("NAME", "Copies kept of parameters, gradients and moments (docs/software.md)", names=STATES)
+    ] = None
+    implementation: Annotated[
+        str | None,
+        _work("NAME", "Class of software, fused (Megatron-Core) unless said (docs/software.md)", names=IMPLEMENTATIONS),
+    ] = None
     no_fused_attention: Annotated[bool, UNFUSED] = False
     lora_rank: Annotated[int | None, _work("N", "Train LoRA adapters of this rank only.", least=1)] = None
     frozen_layers: Annotated[int | None, _work("N", "Freeze the first N layers.", least=1)] = None
