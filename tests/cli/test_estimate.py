@@ -68,8 +68,9 @@ def test_people_see_parts_peak_speed_traffic_and_assumptions(capsys: pytest.Capt
 
 
 def test_several_layouts_are_compared_those_that_fit_first_the_fastest_on_top(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     assert main([*JOB, "--layout", "ddp8, fsdp8 ac:full, fsdp8 ac:{selective,full}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     layouts = [line for line in lines if line.startswith(("ddp8", "fsdp8"))]
