@@ -19,9 +19,7 @@ def test_runs_of_one_model_and_device_stand_together_the_fastest_first(capsys: p
     assert all(fast >= slow for one, fast, other, slow in pairs if one == other)
 
 
-def test_people_see_the_precision(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_people_see_the_precision(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     assert main(["history", "llama", "--device", "H100", "--limit", "5"]) == 0
     page = capsys.readouterr().out
