@@ -10,6 +10,8 @@ import pytest
 from meshwright.cli.frame import VERBS
 from meshwright.spec.cluster_text import parse_cluster
 from meshwright.spec.notation import format_layout, parse_layout
+from meshwright.spec.optimizer import state_bytes
+from meshwright.spec.workload import IMPLEMENTATIONS, STATES, make_workload
 
 ROOT = Path(__file__).parent.parent
 LAYOUT_PAGE = (ROOT / "docs" / "layouts.md").read_text()
@@ -46,3 +48,40 @@ def test_the_readme_names_every_verb() -> None:
 def test_files_that_a_page_names_are_there(page: str) -> None:
     named = set(re.findall(r"`((?:src|docs|requirements|tests|\.ci)/[\w./-]+)`", (ROOT / page).read_text()))
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(p for p in (ROOT / "src").rglob("*") if p.suffix in (".py", ".toml")),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ],
+    ids=lambda path: path.name,
+)
+def test_no_verb_is_named_that_does_not_exist(path: Path) -> None:
+    assert set(re.findall(r"`meshwright ([a-z]+)", path.read_text())) <= set(VERBS)
+
+
+def test_every_class_of_software_and_state_regime_is_explained() -> None:
+    page = (ROOT / "docs" / "software.md").read_text()
+    named = set(re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE))
+    assert named == {*IMPLEMENTATIONS, *STATES}
+
+
+@pytest.mark.parametrize("states", STATES)
+def test_the_documented_state_bytes_are_those_that_are_priced(states: str) -> None:
+    page = (ROOT / "docs" / "software.md").read_text()
+    row = re.search(rf"^\| `{states}`.*?\| ([\d +]+) = (\d+) \|", page, re.MULTILINE)
+    assert row is not None
+    priced = state_bytes(make_workload(1024, 8, states=states))
+    kinds = (priced.parameter, priced.gradient, priced.main_gradient, priced.master, priced.moments)
+    assert [float(part) for part in row[1].split("+")] == list(kinds)
+    assert float(row[2]) == priced.total
+
+
+@pytest.mark.parametrize("name", ["implementation", "states"])
+def test_the_documented_defaults_are_the_defaults(name: str) -> None:
+    default = getattr(make_workload(1024, 8), name)
+    assert f"| `{default}` (default) |" in (ROOT / "docs" / "software.md").read_text()

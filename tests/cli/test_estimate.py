@@ -67,6 +67,43 @@ def test_people_see_parts_peak_speed_traffic_and_assumptions(capsys: pytest.Capt
         assert told in page
 
 
+def test_several_layouts_are_compared_those_that_fit_first_the_fastest_on_top(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main([*JOB, "--layout", "ddp8, fsdp8 ac:full, fsdp8 ac:{selective,full}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    layouts = [line for line in lines if line.startswith(("ddp8", "fsdp8"))]
+    assert [line.split("  ")[0] for line in layouts] == ["fsdp8 ac:selective", "fsdp8 ac:full", "ddp8"]
+    assert "does not fit" in layouts[-1]
+
+
+def test_the_document_of_several_layouts_has_a_price_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    layouts = ["fsdp8 ac:full", "fsdp4 tp2 ac:full"]
+    read = document(capsys, *JOB, "--layout", ", ".join(layouts))
+    assert "plan" not in read
+    assert [plan["rank"] for plan in read["plans"]] == [1, 2]
+    for plan in read["plans"]:
+        alone = document(capsys, *JOB, "--layout", plan["layout"])
+        assert plan["traffic"] == alone["traffic"]
+        assert plan | {"rank": 1} == alone["plan"] | {"traffic": alone["traffic"]}
+    assert {plan["layout"] for plan in read["plans"]} == set(layouts)
+
+
+def test_a_list_of_which_nothing_fits_is_exit_code_1() -> None:
+    assert main([*JOB, "--layout", "ddp8, ddp8 mbs2"]) == 1
+
+
+def test_a_refusal_in_a_list_names_the_layout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*JOB, "--layout", "fsdp8, fsdp4 tp2 mbs3"]) == 2
+    assert "In fsdp4 tp2 mbs3: " in capsys.readouterr().err
+
+
+def test_one_device_sends_nothing_and_no_empty_table_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "gpt2", "--cluster", "1xA100-40GB", "--layout", "ddp1"]) == 0
+    assert "Traffic" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -54,7 +56,15 @@ def test_only_the_verb_that_is_called_is_loaded() -> None:
         (["models", "--jsn"], "--json"),
         (["history", "--limit", "0"], "--limit"),
         (["history", "--limit", "many"], "--limit"),
-        (["models", "no-such-family"], "Legal: "),
+        (["models", "zzz"], "`meshwright models` lists all"),
+        (["models", "lamma-2"], "Legal: llama-2"),
+        (["clusters", "zzz"], "`meshwright clusters` lists all"),
+        (["history", "zzz"], "`meshwright history` lists all"),
+        (["history", "llama", "--device", "zzz"], "device contains 'zzz'"),
+        (["plan", ""], "not by ''"),
+        (["plan", "--cluster", ""], "''"),
+        (["plan", "nosuch"], "`meshwright models`"),
+        (["plan", "--cluster", "12xA100-80GB"], "--devices-per-node 6, --devices-per-node 4"),
         (["clusters", "H10O"], "Legal: "),
     ],
 )
@@ -80,9 +90,42 @@ def test_an_interrupted_verb_says_so_in_one_line(
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_a_closed_pipe_is_quiet() -> None:
-    done = shell("meshwright history --limit 2000 --json | head -n 1")
-    assert done.stdout == "{\n"
+def test_an_interrupt_while_modules_load_is_one_line() -> None:
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "meshwright.cli.frame":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from meshwright.__main__ import run
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_the_console_script_is_the_module() -> None:
+    root = Path(__file__).parent.parent.parent
+    scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"meshwright": "meshwright.__main__:run"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "history --limit 2000 --json",
+        "history --limit 2000",
+        "models",
+        "estimate gpt2 --layout fsdp8",
+        "explain zero",
+        "backtest --source simumax",
+    ],
+)
+def test_a_closed_pipe_is_quiet(line: str) -> None:
+    # `true` reads nothing and is gone before the first line is written.
+    done = shell(f"meshwright {line} | true")
+    assert done.stdout == ""
     assert done.stderr == ""
     assert done.returncode == frame.PIPE_CLOSED
 

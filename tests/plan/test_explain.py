@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from meshwright.cli.frame import main
 from meshwright.cost.estimate import estimate
 from meshwright.cost.parameters import parameters
+from meshwright.plan.defaults import choose_global_batch
 from meshwright.plan.explain import explain
-from meshwright.plan.explain.job import MICRO_BATCHES
 from meshwright.plan.explain.notation import MEANINGS
 from meshwright.plan.explain.options import OPTIONS
 from meshwright.plan.explain.topics import TOPICS, find_topic
@@ -189,12 +189,60 @@ def test_a_layout_s_page_prints_the_layout_back() -> None:
 def test_the_account_of_a_job_is_the_planner_s_estimate(topic: str, layout: str) -> None:
     model, cluster, chosen = load_model("llama-2-7b"), parse_cluster("8xA100-80GB"), parse_layout(layout)
     page = explain(topic, model=model, cluster=cluster, layout=chosen)
-    m = 4 if topic == "fsdp" else MICRO_BATCHES
-    work = make_workload(4096, m * chosen.data * chosen.micro_batch)
+    work = make_workload(4096, choose_global_batch(model, cluster, 4096))
     priced = estimate(model, cluster, work, chosen)
     job = page.numbers["job"]
     assert job["step_seconds"] == priced.step_seconds
     assert job["memory_bytes"] == dict(priced.memory.parts)
+
+
+def test_a_job_is_what_the_command_estimate_prices(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["--cluster", "8xA100-40GB", "--layout", "fsdp8 ac:full", "--json"]
+    assert main(["explain", "mfu", "--model", "llama-2-7b", *job]) == 0
+    numbers = json.loads(capsys.readouterr().out)["numbers"]
+    assert main(["estimate", "llama-2-7b", *job]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert numbers["step_seconds"] == numbers["job"]["step_seconds"] == plan["step_seconds"]
+    assert numbers["mfu"] == pytest.approx(plan["mfu"])
+
+
+def test_a_measured_step_time_is_not_replaced_by_the_priced_one() -> None:
+    llama, node = load_model("llama-2-7b"), parse_cluster("8xA100-40GB")
+    page = explain("mfu", {"step_time": "200s"}, model=llama, cluster=node, layout=parse_layout("fsdp8"))
+    assert page.numbers["step_seconds"] == 200.0
+
+
+def test_given_micro_batches_make_the_job_s_batch() -> None:
+    page = explain("pp", {"micro_batches": "16"}, layout=parse_layout("ddp2 pp4"))
+    line = next(s for s in page.sections if s.heading == "In your job").lines[0]
+    assert "32 x 4096 tokens" in line
+
+
+def test_an_mfu_above_one_is_refused_with_the_least_step_time() -> None:
+    with pytest.raises(RequestError, match="cannot be") as error:
+        explain("mfu", {"step_time": "1ms"})
+    assert "or more" in error.value.legal[0]
+
+
+def test_1f1b_with_few_micro_batches_is_refused_by_pytorch_alone() -> None:
+    schedules = explain("schedules", {"stages": "8", "micro_batches": "4"})
+    table = next(s.table for s in schedules.sections if s.table)
+    row = next(row for row in table.rows if row[0] == "1f1b")
+    # (p-1) / (m+p-1) = 7 / 11
+    assert row[2] == "63.6 %"
+    assert "PyTorch refuses" in row[-1]
+    for topic in ("bubble", "pp"):
+        assert "PyTorch's 1f1b refuses 4 micro-batches on 8 ranks" in text(topic, stages="8", micro_batches="4")
+        assert "refuses" not in text(topic, stages="8", micro_batches="8")
+
+
+@pytest.mark.parametrize("topic", [name for name, topic in TOPICS.items() if "latency" in topic.options])
+def test_pages_with_seconds_say_which_links_they_assume(topic: str) -> None:
+    flat = "links: 10 GB/s and 7 µs a hop"
+    # Eight ranks of 10 GB/s leave a node together.
+    tiered = "links: 300 GB/s and 7 µs a hop inside a node, 80 GB/s a node and 7 µs a hop between nodes"
+    said = tiered if topic == "zero++" else flat
+    assert said in text(topic, bandwidth="10GB/s", latency="7us").splitlines()
 
 
 def test_zero_s_states_are_those_of_the_estimate() -> None:

@@ -36,6 +36,36 @@ def test_the_degrees_multiply_to_the_devices() -> None:
     assert caught.value.legal == ("fsdp8 tp8",)
 
 
+@pytest.mark.parametrize(
+    ("text", "model", "legal"),
+    [
+        ("ep8", LLAMA_70B, ("ddp8",)),
+        ("ep8", MIXTRAL, ("ddp8 ep8",)),
+        ("tp3", LLAMA_70B, ("ddp2 tp4", "ddp4 tp2", "tp8")),
+        ("fsdp5 tp4", LLAMA_70B, ("fsdp2 tp4",)),
+        ("pp7:interleaved1f1b:2", LLAMA_70B, ("pp8:interleaved1f1b:2", "ddp2 pp4:interleaved1f1b:2")),
+    ],
+)
+def test_what_does_not_fill_the_cluster_is_answered_with_legal_layouts_near_it(
+    text: str, model: Model, legal: tuple[str, ...]
+) -> None:
+    with pytest.raises(LayoutError) as caught:
+        check_layout(model, cluster(8), work(), parse_layout(text))
+    assert caught.value.legal[: len(legal)] == legal
+
+
+@pytest.mark.parametrize(
+    "text", ["ep8", "tp3", "tp6 cp2", "pp7", "pp3:dualpipev", "fsdp3 tp5 pp2", "hsdp2x3 ep4", "ddp3"]
+)
+@pytest.mark.parametrize("model", [LLAMA_70B, MIXTRAL])
+def test_every_layout_that_a_refusal_names_can_be_run(text: str, model: Model) -> None:
+    with pytest.raises(LayoutError) as caught:
+        check_layout(model, cluster(16), work(), parse_layout(text))
+    assert caught.value.legal
+    for named in caught.value.legal:
+        check_layout(model, cluster(16), work(), parse_layout(named))
+
+
 def test_fewer_devices_will_do_when_asked() -> None:
     layout = parse_layout("fsdp4 tp8")
     with pytest.raises(LayoutError):
@@ -147,6 +177,22 @@ def test_stages_are_no_more_than_layers() -> None:
     assert error.legal[0] == "pp12"
 
 
+def test_a_schedule_stays_in_what_is_suggested_for_too_many_stages() -> None:
+    error = refusal("pp8:interleaved1f1b:20")
+    assert error.legal[0] == "pp8:interleaved1f1b:10"
+    assert all(":interleaved1f1b:" in text and parse_layout(text).stages <= 80 for text in error.legal)
+    assert all(text.endswith(":dualpipev") for text in refusal("pp48:dualpipev").legal)
+
+
+def test_stages_by_hand_that_are_too_many_ask_for_pipeline_ranks() -> None:
+    with pytest.raises(LayoutError, match="lists 2 stages, the layout has 1 stage for 32 layers") as caught:
+        parse_layout("stages:16-16")
+    assert caught.value.legal == ("pp2:1f1b stages:16-16", "no stages")
+    with pytest.raises(LayoutError) as caught:
+        parse_layout("pp4 stages:16-16")
+    assert caught.value.legal == ("pp2:1f1b stages:16-16", "stages:8-8-8-8", "no stages")
+
+
 def test_embedding_and_head_may_have_stages_of_their_own() -> None:
     # 12 layers and two more parts fill at most 14 stages, as in torchtitan.
     text = "pp14 stages:0-1-1-1-1-1-1-1-1-1-1-1-1-0"
@@ -245,11 +291,6 @@ def test_some_layer_learns() -> None:
 def test_lora_targets_exist() -> None:
     lora = work(seq_len=1024, tuning=Tuning("lora", lora_targets=("q", "gate")))
     assert "no gate" in str(refusal("tp4", GPT2, lora))
-
-
-def test_selective_checkpointing_has_little_to_save_with_fused_attention() -> None:
-    assert "already recomputes" in notes("tp8 ac:selective")
-    assert "already recomputes" not in notes("tp8 ac:selective", workload=work(fused_attention=False))
 
 
 def test_the_refusal_names_every_other_broken_rule() -> None:

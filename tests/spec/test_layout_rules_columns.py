@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.spec.columns import LayoutColumns, columns_of, stack
@@ -39,6 +39,7 @@ runtimes = st.sampled_from([None, *RUNTIMES])
     runtimes,
     st.booleans(),
 )
+@settings(deadline=None)
 def test_a_row_is_legal_exactly_when_its_layout_is(
     layouts: list[Layout],
     model: Model,

@@ -136,7 +136,7 @@ def test_different_layouts_print_differently(one: Layout, other: Layout) -> None
         ("pp4:dualpipev:1", "exactly 2 stages", "pp4:dualpipev:2"),
         ("pp4:1f1b:2", "one stage a rank", "pp4:interleaved1f1b:2"),
         ("pp1:interleaved1f1b:2", "nothing to overlap", "pp1:1f1b"),
-        ("pp4 stages:3-4", "lists 2 stages", "4 numbers"),
+        ("pp4 stages:3-4", "lists 2 stages", "pp2:1f1b stages:3-4"),
         ("pp4 stages:3-0-4-3", "no layer", "1 or more"),
         ("ddp8 hpz4", "sharded parameters", "fsdp8"),
         ("fsdp8 hpz3", "equal groups", "hpz2"),

@@ -149,3 +149,8 @@ def test_any_text_is_a_finite_quantity_or_a_unit_error(text: str) -> None:
         except UnitError as error:
             value = len(error.legal) or math.nan  # a refusal without legal values is as wrong as NaN
         assert 0 <= value < math.inf
+
+
+def test_a_rounding_error_below_zero_is_no_minus() -> None:
+    assert units.percent(-1e-9) == "0.0 %"
+    assert units.percent(-0.001) == "-0.1 %"

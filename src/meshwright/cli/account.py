@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from meshwright.cli.bars import bar
@@ -25,9 +25,31 @@ def blocks(job: Job, priced: Estimate) -> Iterator[RenderableType]:
     yield memory_block(priced)
     yield time_block(priced)
     yield speed_block(priced)
-    yield traffic_block(priced)
+    if priced.traffic:
+        yield traffic_block(priced)
     yield remarks("Assumptions", priced.assumptions)
     yield remarks("Warnings", priced.warnings)
+
+
+def comparison(job: Job, priced: Sequence[Estimate]) -> Iterator[RenderableType]:
+    """Several layouts of one job, a line each, and what is warned of any."""
+    yield heading(job)
+    yield ""
+    rows = [
+        (
+            format_layout(one.layout),
+            duration(one.step_seconds),
+            f"{one.tokens_per_second_per_device:,.0f}",
+            percent(one.mfu),
+            percent(one.bubble),
+            gib(one.memory.reserved_bytes),
+            one.memory.verdict,
+        )
+        for one in priced
+    ]
+    columns = ("layout", ">step", ">tokens/s/device", ">MFU", ">bubble", ">memory", "verdict")
+    yield table(columns, rows, drop=("MFU", "bubble", "tokens/s/device"))
+    yield remarks("Warnings", dict.fromkeys(text for one in priced for text in one.warnings))
 
 
 def heading(job: Job, *more: str) -> Text:
@@ -91,7 +113,7 @@ def speed_block(priced: Estimate) -> Group:
 
 
 def traffic_block(priced: Estimate) -> Group:
-    """What one device sends in a step, by axis and collective."""
+    """What one device sends in a step, by axis and collective, and the bandwidth that would hide it."""
     rows = [
         (
             t.axis,
@@ -100,12 +122,12 @@ def traffic_block(priced: Estimate) -> Group:
             binary(t.bytes),
             duration(t.seconds),
             duration(t.exposed_seconds),
-            gb_per_s(t.bandwidth_to_hide) if t.bandwidth_to_hide else "cannot be hidden",
+            gb_per_s(t.bandwidth_to_hide) if t.bandwidth_to_hide else "cannot",
         )
         for t in priced.traffic
     ]
-    columns = ("axis", "collective", ">count", ">bytes", ">time", ">exposed", ">hidden from")
-    return titled("Traffic of a device in a step", table(columns, rows))
+    columns = ("axis", "collective", ">count", ">bytes", ">time", ">exposed", ">needs to hide")
+    return titled("Traffic of a device in a step", table(columns, rows, drop=("count", "needs to hide", "time")))
 
 
 def remarks(title: str, lines: Iterable[str]) -> RenderableType:

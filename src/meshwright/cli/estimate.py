@@ -1,7 +1,8 @@
-"""`meshwright estimate`: one layout's memory and time, part by part."""
+"""`meshwright estimate`: one layout's memory and time part by part, or several layouts side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "meshwright estimate llama-2-7b --cluster 8xA100-40GB --layout 'fsdp8 mbs2 ac:full'",
+    "meshwright estimate llama-2-7b --cluster 8xA100-40GB --layout 'fsdp8, fsdp4 tp2, ddp2 pp4:{gpipe,1f1b}'",
     "meshwright estimate gpt3-175b --cluster 1024xA100-80GB --layout 'zero1:16 tp8 pp8:1f1b'",
     "meshwright estimate ./config.json --cluster 8xH100 --layout 'zero2:8' --seq-len 8192 --json",
 )
@@ -25,43 +27,69 @@ EXAMPLES = (
 def answer(
     options: JobOptions,
     layout: Annotated[
-        str, typer.Option(metavar="LAYOUT", help="How the job is split, as in 'fsdp8 tp4 pp2:1f1b mbs2 ac:selective'.")
+        str,
+        typer.Option(
+            metavar="LAYOUT",
+            help="How the job is split, as in 'fsdp8 tp4 pp2:1f1b mbs2 ac:selective'. "
+            "Commas separate several layouts, braces list alternatives: 'pp4:{gpipe,1f1b}'.",
+        ),
     ],
     as_json: JsonOption = False,
 ) -> int:
     """Price one layout: memory and time part by part, traffic by axis, and what was assumed.
 
-    Exit code 1: it does not fit.
+    Several layouts: one line each, those that fit first, the fastest on top. Exit code 1: none fits.
     """
-    from meshwright.cost.estimate import estimate
     from meshwright.cost.result import DOES_NOT_FIT
-    from meshwright.spec.notation import parse_layout
 
     job = read_job(options)
-    priced = estimate(job.model, job.cluster, job.workload, parse_layout(layout))
+    priced = _price(job, layout)
     if as_json:
         print_json(_document(job, priced))
     else:
         _show(job, priced)
-    return 1 if priced.memory.verdict == DOES_NOT_FIT else 0
+    return 1 if priced[0].memory.verdict == DOES_NOT_FIT else 0
 
 
-def _document(job: Job, priced: Estimate) -> dict[str, object]:
+def _price(job: Job, text: str) -> list[Estimate]:
+    """Every layout of the list, those that fit first, then by step time. Raises LayoutError, which names the layout."""
+    from meshwright.cost.estimate import estimate
+    from meshwright.cost.result import DOES_NOT_FIT
+    from meshwright.spec.errors import LayoutError
+    from meshwright.spec.notation import parse_layouts
+
+    layouts = parse_layouts(text)
+    priced = []
+    for layout in layouts:
+        try:
+            priced.append(estimate(job.model, job.cluster, job.workload, layout))
+        except LayoutError as error:
+            if len(layouts) == 1:
+                raise
+            raise LayoutError(f"In {layout}: {error}") from error
+    return sorted(priced, key=lambda one: (one.memory.verdict == DOES_NOT_FIT, one.step_seconds))
+
+
+def _document(job: Job, priced: Sequence[Estimate]) -> dict[str, object]:
     from meshwright.cli import documents
 
-    return {
+    nouns: dict[str, object] = {
         "model": documents.model_document(job.model),
         "cluster": documents.cluster_document(job.cluster),
         "workload": documents.workload_document(job.workload),
-        "plan": documents.plan_document(priced),
-        "traffic": [documents.traffic_document(traffic) for traffic in priced.traffic],
-        "notes": list(job.notes),
     }
+    plans = [documents.plan_document(one, rank) for rank, one in enumerate(priced, 1)]
+    traffic = [[documents.traffic_document(sent) for sent in one.traffic] for one in priced]
+    if len(plans) == 1:
+        found: dict[str, object] = {"plan": plans[0], "traffic": traffic[0]}
+    else:
+        found = {"plans": [plan | {"traffic": sent} for plan, sent in zip(plans, traffic, strict=True)]}
+    return nouns | found | {"notes": list(job.notes)}
 
 
-def _show(job: Job, priced: Estimate) -> None:
+def _show(job: Job, priced: Sequence[Estimate]) -> None:
     from meshwright.cli import account
 
     screen = console()
-    for block in account.blocks(job, priced):
+    for block in account.blocks(job, priced[0]) if len(priced) == 1 else account.comparison(job, priced):
         screen.print(block)

@@ -23,7 +23,7 @@ REFUSED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 
 
 def run() -> None:
-    """The console script."""
+    """Answer the command line of this process and exit."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     sys.exit(main(sys.argv[1:]))

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.cli.options import JsonOption, complete_device
+from meshwright.cli.options import JsonOption, complete_device, nearest_names, nothing_matches
 from meshwright.cli.screen import console, print_json
 from meshwright.cli.tables import table
+from meshwright.spec.errors import RequestError
 
 if TYPE_CHECKING:
     from meshwright.plan.published import PublishedRun
 
 EXAMPLES = ("meshwright history llama --device H100", "meshwright history --limit 5", "meshwright history bloom --json")
-COLUMNS = ("run", "model", "devices", "layout", ">seq × batch", ">step s", ">tokens/s/device", ">peak GiB")
+COLUMNS = ("run", "model", "devices", "precision", "layout", ">seq × batch", ">step s", ">tokens/s/device", ">peak GiB")
+NARROW = ("seq × batch", "peak GiB", "precision", "run", "step s")
+"""Columns that narrow screens do without, the first one first."""
 
 
 def answer(
@@ -22,16 +25,18 @@ def answer(
     device: Annotated[
         str, typer.Option(metavar="NAME", help="Only devices whose name has this.", autocompletion=complete_device)
     ] = "",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most this many, the fastest devices first.")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most this many.")] = 20,
     as_json: JsonOption = False,
 ) -> int:
-    """List measured training runs that others have published, with their sources.
+    """List measured training runs that others have published: by model, then device, the fastest first.
 
-    Exit code 1: none matches.
+    A `?` marks a time that its source makes doubtful. Exit code 2: no run matches.
     """
     from meshwright.plan.history import list_runs
 
-    found = list_runs(model, device)
+    found = sorted(list_runs(model, device), key=_order)
+    if not found:
+        raise _no_run(model, device)
     shown = found[:limit]
     if as_json:
         from meshwright.cli.documents import run_document
@@ -39,9 +44,27 @@ def answer(
         print_json({"found": len(found), "runs": [run_document(run) for run in shown]})
     else:
         screen = console()
-        screen.print(table(COLUMNS, [_cells(run) for run in shown]))
+        screen.print(table(COLUMNS, [_cells(run) for run in shown], drop=NARROW))
         screen.print(f"{len(shown)} of {len(found)} runs; --limit shows more, --json also their sources and notes.")
-    return 0 if found else 1
+    return 0
+
+
+def _order(run: PublishedRun) -> tuple[str, str, float]:
+    return run.model_name.lower(), run.device, -(run.tokens_per_second_per_device or 0.0)
+
+
+def _no_run(model: str, device: str) -> RequestError:
+    """Which of the two words no run has; both may have runs, but none together."""
+    from meshwright.plan.history import list_runs
+
+    of_model = list_runs(model)
+    if not of_model:
+        names = {run.model_name for run in list_runs()}
+        return RequestError(nothing_matches(model, "published run's model", "history"), nearest_names(model, names))
+    devices = {run.device for run in of_model}
+    if model and list_runs("", device):
+        return RequestError(f"No published run of {model[:40]!r} is on {device[:40]!r}.", sorted(devices))
+    return RequestError(nothing_matches(device, "published run's device", "history"), nearest_names(device, devices))
 
 
 def _cells(run: PublishedRun) -> list[str]:
@@ -52,6 +75,7 @@ def _cells(run: PublishedRun) -> list[str]:
         run.id,
         run.model_name,
         f"{run.devices}×{run.device}",
+        run.text("precision"),
         run.layout,
         f"{run.text('seq_len')} × {run.text('global_batch') or '?'}",
         f"{seconds:.3g}{doubt}" if seconds else "",

@@ -64,8 +64,13 @@ class JobOptions:
     global_batch: Annotated[int | None, _work("N", "Sequences a step, over all ranks.", least=1)] = None
     precision: Annotated[str | None, _work("NAME", "Number format", names=PRECISIONS)] = None
     optimizer: Annotated[str | None, _work("NAME", "Optimizer", names=OPTIMIZERS)] = None
-    states: Annotated[str | None, _work("NAME", "Copies of the parameters that are kept", names=STATES)] = None
-    implementation: Annotated[str | None, _work("NAME", "Class of software", names=IMPLEMENTATIONS)] = None
+    states: Annotated[
+        str | None, _work("NAME", "Copies kept of parameters, gradients and moments (docs/software.md)", names=STATES)
+    ] = None
+    implementation: Annotated[
+        str | None,
+        _work("NAME", "Class of software, fused (Megatron-Core) unless said (docs/software.md)", names=IMPLEMENTATIONS),
+    ] = None
     no_fused_attention: Annotated[bool, UNFUSED] = False
     lora_rank: Annotated[int | None, _work("N", "Train LoRA adapters of this rank only.", least=1)] = None
     frozen_layers: Annotated[int | None, _work("N", "Freeze the first N layers.", least=1)] = None
@@ -110,9 +115,9 @@ def read_job(options: JobOptions) -> Job:
     from meshwright.spec.model_config import load_model
     from meshwright.spec.workload import make_workload
 
-    model = load_model(options.model or DEFAULT_MODEL)
+    model = load_model(DEFAULT_MODEL if options.model is None else options.model)
     cluster = parse_cluster(
-        options.cluster or DEFAULT_CLUSTER,
+        DEFAULT_CLUSTER if options.cluster is None else options.cluster,
         inter_node=options.inter_node,
         intra_node=options.intra_node,
         devices_per_node=options.devices_per_node,
@@ -138,7 +143,7 @@ def _tuning(options: JobOptions) -> Tuning:
     from meshwright.spec.workload import Tuning
 
     if options.lora_rank is not None and options.frozen_layers is not None:
-        raise RequestError("LoRA freezes every layer already.", ("--lora-rank", "--frozen-layers"))
+        raise RequestError("LoRA freezes every layer already: give --lora-rank or --frozen-layers, not both.")
     if options.lora_rank is not None:
         return Tuning("lora", lora_rank=options.lora_rank)
     if options.frozen_layers is not None:

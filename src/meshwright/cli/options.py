@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -37,6 +38,17 @@ def one_of(words: Sequence[str]) -> Callable[[str], list[str]]:
         return [word for word in words if word.startswith(incomplete)]
 
     return complete
+
+
+def nothing_matches(text: str, what: str, verb: str) -> str:
+    """What a verb that lists says where nothing has the text that was asked for."""
+    return f"No {what} contains {text[:40]!r}; `meshwright {verb}` lists all."
+
+
+def nearest_names(text: str, names: Iterable[str]) -> list[str]:
+    """The few names that look most like `text`; empty where none does."""
+    by_lower = {name.lower(): name for name in names}
+    return [by_lower[name] for name in get_close_matches(text.lower()[:80], by_lower, n=5, cutoff=0.4)]
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]

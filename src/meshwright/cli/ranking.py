@@ -13,7 +13,6 @@ from meshwright.spec.units import duration, gib, percent
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
     from meshwright.cli.job import Job
@@ -48,7 +47,7 @@ def blocks(job: Job, plan: Plan) -> Iterator[RenderableType]:
     yield answer_line(plan)
 
 
-def ranked_table(plans: Sequence[Estimate]) -> Table:
+def ranked_table(plans: Sequence[Estimate]) -> RenderableType:
     """Layouts by rank, with bars of time (against the slowest shown) and memory (against the device)."""
     slowest = max(priced.step_seconds for priced in plans)
     rows = [

@@ -66,7 +66,7 @@ def error_table(title: str, by: str, shown: Mapping[str, ErrorScore], fitted: Ma
         if fitted:
             cells += [f"{fitted[name].rows}", percent(fitted[name].mape)] if name in fitted else ["", ""]
         rows.append([name, *cells])
-    return titled(title, table(columns, rows))
+    return titled(title, table(columns, rows, drop=("fit rows", "fit MAPE", "worst", "p90")))
 
 
 def _error_cells(score: ErrorScore) -> list[str]:
@@ -114,7 +114,7 @@ def regret_table(result: Backtest) -> Group:
     ]
     title = f"Regret: jobs run in at least {LEAST_ROWS} layouts, the {len(rows)} worst of {len(result.groups)}"
     columns = ("job", "devices", ">batch × seq", ">rows", ">regret", ">at random", ">rank correlation", "pick")
-    return titled(title, table(columns, rows))
+    return titled(title, table(columns, rows, drop=("rank correlation", "at random", "rows", "batch × seq", "devices")))
 
 
 def worst_table(scored: Sequence[PricedRun]) -> Group:
@@ -133,7 +133,7 @@ def worst_table(scored: Sequence[PricedRun]) -> Group:
         for row in worst[:SHOWN]
     ]
     columns = ("run", "model", "layout", ">measured", ">priced", ">ratio")
-    return titled(f"Worst {len(rows)} step times", table(columns, rows))
+    return titled(f"Worst {len(rows)} step times", table(columns, rows, drop=("model", "measured")))
 
 
 def unpriced_table(result: Backtest, every: bool) -> Group:
@@ -162,4 +162,4 @@ def answer_table(result: Backtest, shown: Scores, which: str) -> Group:
         rows.append(["regret of the pick", "throughput", f"{r.groups} jobs", *shares, "", percent(r.worst)])
     title = f"{len(result.scored):,} of {result.rows:,} runs scored"
     columns = ("", "", ">rows", ">mean", ">median", ">p90", ">bias", ">worst")
-    return titled(title, table(columns, rows, header=bool(rows)))
+    return titled(title, table(columns, rows, header=bool(rows), drop=("worst", "p90")))

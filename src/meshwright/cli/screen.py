@@ -21,8 +21,13 @@ def console() -> Console:
     """Rich's console on stdout: no colour off a terminal or under NO_COLOR, and then wide enough for every table."""
     from rich.console import Console
 
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would exit with 1, which means that the answer is no.
+            raise BrokenPipeError
+
     fixed = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(width=WIDTH_WITHOUT_TERMINAL if fixed else None, highlight=False)
+    return Piped(width=WIDTH_WITHOUT_TERMINAL if fixed else None, highlight=False)
 
 
 def print_json(document: Any) -> None:

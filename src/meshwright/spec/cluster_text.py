@@ -88,11 +88,13 @@ def _fill(devices: int, per_node: int, device: str) -> tuple[int, int]:
     nodes, left = divmod(devices, per_node)
     if left:
         full = nodes * per_node
-        divisors = [str(d) for d in range(per_node, 0, -1) if devices % d == 0]
+        divisors = [d for d in range(per_node, 1, -1) if devices % d == 0] or [1]
         raise ClusterError(
-            f"{devices} {device} do not fill nodes of {per_node}; devices per node must divide {devices} "
-            f"({', '.join(divisors[:4])}).",
-            [f"{full}x{device}", f"{full + per_node}x{device}"],
+            f"{devices} {device} do not fill nodes of {per_node}.",
+            [
+                *(f"--devices-per-node {d}" for d in divisors[:3]),
+                *(f"{count}x{device}" for count in (full, full + per_node) if count),
+            ],
         )
     return nodes, per_node
 

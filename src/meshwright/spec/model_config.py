@@ -38,7 +38,8 @@ def load_model(text: str) -> Model:
     if found:
         raise ModelError(f"{text!r} can mean several presets.", legal=found)
     near = difflib.get_close_matches(text.strip().lower().rsplit("/", 1)[-1], model_names(), n=5, cutoff=0.4)
-    raise ModelError(f"{text[:200]!r} is neither a preset nor a path to a config.json.", legal=near)
+    known = "a preset (`meshwright models` lists them)"
+    raise ModelError(f"{text[:200]!r} is neither {known} nor the path of a config.json.", legal=near)
 
 
 def list_models() -> tuple[Model, ...]:

@@ -28,6 +28,7 @@ Several layouts are separated by commas, and braces list alternatives: `fsdp8 pp
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from meshwright.spec.errors import LayoutError
@@ -55,7 +56,7 @@ def parse_layout(text: str) -> Layout:
         fields = read_token(word)
         for name in fields:
             if name in writer:
-                raise _clash(writer[name], word)
+                raise _clash(writer[name], word, words)
             writer[name] = word
         values |= fields
     _refuse_written_hybrid(values, writer)
@@ -64,9 +65,10 @@ def parse_layout(text: str) -> Layout:
     return layout
 
 
-def _clash(first: str, second: str) -> LayoutError:
+def _clash(first: str, second: str, words: Sequence[str] = ()) -> LayoutError:
     if first.lower() == second.lower():
-        return LayoutError(f"The token {first!r} is repeated.", legal=(first,))
+        once = " ".join(dict.fromkeys(word.lower() for word in words))
+        return LayoutError(f"The token {first!r} is repeated: each is written once.", legal=(once,))
     return LayoutError(f"The tokens {first!r} and {second!r} contradict each other.", legal=(first, second))
 
 

@@ -122,7 +122,8 @@ def flops(per_second: float) -> str:
 
 def percent(share: float) -> str:
     """A share of 1 as a percentage with one decimal: `46.7 %`."""
-    return f"{share * 100:.1f} %"
+    # A rounding error below zero is no minus.
+    return f"{round(share * 100, 1) + 0.0:.1f} %"
 
 
 def _scaled(value: float, units: tuple[tuple[str, float], ...], step: float) -> str:

@@ -12,7 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from meshwright.plan.explain.inputs import Inputs
     from meshwright.plan.explain.page import Page
+    from meshwright.plan.explain.topics import Topic
     from meshwright.spec.cluster import Cluster
     from meshwright.spec.layout import Layout
     from meshwright.spec.model import Model
@@ -37,12 +39,31 @@ def explain(
     from meshwright.plan.explain.topics import find_topic
 
     found = find_topic(topic)
-    inputs = read_inputs(found, given or {}, model, cluster, layout)
-    page: Page = import_module(f"{__name__}.{found.home}").page(found.name, inputs)
+    given = given or {}
+    inputs = read_inputs(found, given, model, cluster, layout)
+    account = import_module(f"{__name__}.{found.home}").page
     if layout is None or found.name == "layout":
-        return page
-    from meshwright.plan.explain.job import job_section
+        return _with_links(account(found.name, inputs), inputs, found)
+    from meshwright.plan.explain.job import job_section, price
 
-    m = inputs.micro_batches if "micro_batches" in found.options else None
-    section, numbers = job_section(inputs, layout, m)
+    priced = price(inputs, layout)
+    if "step_time" not in given:
+        inputs = replace(inputs, step_time=priced.step_seconds)
+    page = _with_links(account(found.name, inputs), inputs, found)
+    section, numbers = job_section(priced)
     return replace(page, sections=(*page.sections, section), numbers={**page.numbers, "job": numbers})
+
+
+def _with_links(page: Page, inputs: Inputs, topic: Topic) -> Page:
+    """The page with the bandwidth and latency that its seconds assume, if it has seconds of traffic."""
+    from meshwright.plan.explain.common import links_line
+    from meshwright.plan.explain.page import YOURS
+
+    if "latency" not in topic.options:
+        return page
+    line = links_line(inputs)
+    sections = tuple(
+        replace(section, lines=(*section.lines, line)) if section.heading == YOURS else section
+        for section in page.sections
+    )
+    return replace(page, sections=sections)

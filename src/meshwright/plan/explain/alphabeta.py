@@ -53,8 +53,8 @@ def page(topic: str, given: Inputs) -> Page:
         shown=table((">ranks", ">all-reduce", ">of it latency", ">M / time"), rows),
         sent="A rank sends 2 (d-1)/d x M for an all-reduce: hardly more on many ranks than on four.",
         saved="Time: join small tensors into buckets of several MiB.",
-        use="To see whether bytes or the number of messages cost you time; then compare with `meshwright comms` or "
-        "nccl-tests on your machine.",
+        use="To see whether bytes or the number of messages cost you time; then compare with nccl-tests "
+        "on your machine.",
         avoid="As the last word: links are shared, and protocols switch with the size.",
         sources=("Thakur et al. 2005", "NVIDIA nccl-tests, doc/PERFORMANCE.md"),
         numbers={

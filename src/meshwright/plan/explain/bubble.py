@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from meshwright.cost.pipeline import bubble_fraction, in_flight
-from meshwright.cost.schedules import check, takes
+from meshwright.cost.schedules import takes
+from meshwright.plan.explain.common import check_schedule
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.plan.explain.page import Page, account, table
 from meshwright.spec.layout import MULTI_STAGE_SCHEDULES, SCHEDULES
@@ -19,6 +20,8 @@ IDEAS = {
     "dualpipev": "two directions at once on a V",
 }
 
+PYTORCH_REFUSES = "; PyTorch refuses fewer micro-batches than ranks"
+
 
 def page(topic: str, given: Inputs) -> Page:
     """The account of the bubble of one schedule, or of all seven."""
@@ -27,12 +30,11 @@ def page(topic: str, given: Inputs) -> Page:
 
 def _bubble(topic: str, given: Inputs) -> Page:
     p, m, v = given.stages, given.micro_batches, given.virtual_stages
-    if p > 1:
-        check(given.schedule, p, m, v)
+    refusal = check_schedule(given)
     code = SCHEDULES.index(given.schedule)
     bubble = float(bubble_fraction(code, p, m, v))
     counts = sorted({p * k for k in (1, 2, 4, 8, 16)} | {m})
-    legal = [n for n in counts if p == 1 or takes(given.schedule, p, n)]
+    legal = [n for n in counts if p == 1 or given.schedule == "1f1b" or takes(given.schedule, p, n)]
     rows = [(f"{n}", percent(float(bubble_fraction(code, p, n, v)))) for n in legal]
     return account(
         topic,
@@ -43,6 +45,7 @@ def _bubble(topic: str, given: Inputs) -> Page:
         steps=(
             f"p = {p}, m = {m}, {given.schedule}, v = {v}: {percent(bubble)} idle",
             f"the step takes {1 / (1 - bubble):.2f} times what it would without",
+            *([refusal] if refusal else []),
         ),
         shown=table((">micro-batches", ">bubble"), rows),
         sent="Nothing: it is waiting. Uneven stages and slow sends make it larger than this.",
@@ -59,13 +62,22 @@ def _schedules(topic: str, given: Inputs) -> Page:
     rows, numbers = [], {}
     for code, name in enumerate(SCHEDULES):
         v = 2 if name in MULTI_STAGE_SCHEDULES else 1
-        if p > 1 and not takes(name, p, m):
+        refused = p > 1 and not takes(name, p, m)
+        if refused and name != "1f1b":
             rows.append((name, f"{v}", "refused", "", IDEAS[name]))
             continue
         bubble = float(bubble_fraction(code, p, m, v))
         held = [float(in_flight(code, p, m, v, rank)) for rank in (0, p - 1)]
         numbers[name] = {"virtual_stages": v, "bubble": bubble, "in_flight": {"first": held[0], "last": held[1]}}
-        rows.append((name, f"{v}", percent(bubble), f"{held[0]:g} / {held[1]:g}", IDEAS[name]))
+        rows.append(
+            (
+                name,
+                f"{v}",
+                percent(bubble),
+                f"{held[0]:g} / {held[1]:g}",
+                IDEAS[name] + (PYTORCH_REFUSES if refused else ""),
+            )
+        )
     return account(
         topic,
         "Pipeline schedules, by PyTorch's names",

@@ -10,13 +10,14 @@ from meshwright.cost.collectives import Tiers, groups, tiers
 from meshwright.cost.compute import rates
 from meshwright.cost.data_parallel import Flow, gather_flows, step_flows
 from meshwright.cost.layer import Exchange, layer_exchanges
+from meshwright.cost.schedules import check
 from meshwright.cost.shares import RankParameters
 from meshwright.cost.states import state_shares
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.spec.columns import LayoutColumns, columns_of
 from meshwright.spec.implementation import load_implementation
 from meshwright.spec.layout import Layout
-from meshwright.spec.units import gb_per_s
+from meshwright.spec.units import duration, gb_per_s
 
 
 def columns(**fields: Any) -> LayoutColumns:
@@ -79,6 +80,28 @@ def where(t: Tiers) -> str:
     if float(t.nodes) == 1:
         return gb_per_s(float(t.intra))
     return f"{gb_per_s(min(float(t.intra), float(t.inter)))} between nodes"
+
+
+def links_line(given: Inputs) -> str:
+    """The bandwidth and latency behind a page's seconds, as far as collectives reach them."""
+    c = given.cluster
+    t = data_tiers(given, c.devices)
+    near = f"{gb_per_s(float(t.intra))} and {duration(c.intra.latency_s)} a hop"
+    if c.nodes == 1:
+        return f"links: {near}"
+    far = f"{gb_per_s(float(t.inter))} a node and {duration(c.inter.latency_s)} a hop between nodes"
+    return f"links: {near} inside a node, {far}"
+
+
+def check_schedule(given: Inputs) -> str:
+    """What PyTorch alone refuses of the pipeline, as a line. Raises LayoutError for what no runtime takes."""
+    p, m = given.stages, given.micro_batches
+    if p == 1:
+        return ""
+    if given.schedule == "1f1b" and m < p:
+        return f"PyTorch's 1f1b refuses {m} micro-batches on {p} ranks; Megatron and DeepSpeed run them"
+    check(given.schedule, p, m, given.virtual_stages)
+    return ""
 
 
 def exchanges(given: Inputs, layout: LayoutColumns, axis: str) -> list[Exchange]:

@@ -10,6 +10,7 @@ from typing import Any
 from meshwright.cost.parameters import parameters
 from meshwright.cost.rank_layers import balanced_layers
 from meshwright.cost.shares import edge_share, layer_share
+from meshwright.plan.defaults import choose_global_batch, choose_seq_len
 from meshwright.plan.explain.options import OPTIONS, flag
 from meshwright.plan.explain.topics import Topic
 from meshwright.spec.cluster import Cluster, Link
@@ -119,6 +120,8 @@ def read_inputs(
     values |= {name: OPTIONS[name].read(name, str(text)) for name, text in given.items()}
     if model is not None and "seq_len" not in given:
         values["seq_len"] = min(values.get("seq_len", DEFAULTS["seq_len"]), model.max_positions)
+    if layout is not None and model is not None and cluster is not None:
+        values |= _usual_work(given, values, model, cluster, layout)
     numbers = {**DEFAULTS, **values}
     return Inputs(
         model=model or _made_model(topic, numbers),
@@ -126,6 +129,21 @@ def read_inputs(
         layout=layout,
         **values,
     )
+
+
+def _usual_work(
+    given: Mapping[str, str], values: Mapping[str, Any], model: Model, cluster: Cluster, layout: Layout
+) -> dict[str, int]:
+    """Sequence length, global batch and micro-batches of a whole job: as `estimate` chooses what is not given."""
+    seq_len = values["seq_len"] if "seq_len" in given else choose_seq_len(model)
+    unit = layout.data * layout.micro_batch
+    if "micro_batches" in given:
+        global_batch = values["micro_batches"] * unit
+    elif "global_batch" in given:
+        global_batch = values["global_batch"]
+    else:
+        global_batch = choose_global_batch(model, cluster, seq_len)
+    return {"seq_len": seq_len, "global_batch": global_batch, "micro_batches": max(1, global_batch // unit)}
 
 
 def _check_read(

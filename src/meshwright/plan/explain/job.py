@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.cost.estimate import estimate
+from meshwright.cost.result import Estimate
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.plan.explain.page import Section, table
 from meshwright.spec.layout import Layout
 from meshwright.spec.units import binary, duration, gib, percent
 from meshwright.spec.workload import make_workload
 
-MICRO_BATCHES = 8
-"""Micro-batches a step of a job that has no pipeline to fill."""
+
+def price(given: Inputs, layout: Layout) -> Estimate:
+    """The estimate of the whole job. Raises LayoutError where no runtime could run it."""
+    work = make_workload(given.seq_len, given.global_batch, causal=given.model.causal, states=given.states)
+    return estimate(given.model, given.cluster, work, layout)
 
 
-def job_section(given: Inputs, layout: Layout, micro_batches: int | None) -> tuple[Section, dict[str, Any]]:
-    """Memory, time and traffic of `layout`, and the numbers. Raises LayoutError where no runtime could run it."""
-    m = micro_batches or max(MICRO_BATCHES, 4 * layout.pipeline)
-    work = make_workload(
-        given.seq_len, m * layout.micro_batch * layout.data, causal=given.model.causal, states=given.states
-    )
-    priced = estimate(given.model, given.cluster, work, layout)
+def job_section(priced: Estimate) -> tuple[Section, dict[str, Any]]:
+    """Memory, time and traffic of the job, and the numbers."""
+    work, layout = priced.workload, priced.layout
     memory = priced.memory
     lines = (
-        f"{given.model.name} on {given.cluster.name}, {layout}, {work.global_batch} x {work.seq_len} tokens a step",
+        f"{priced.model.name} on {priced.cluster.name}, {layout}, {work.global_batch} x {work.seq_len} tokens a step",
         f"memory {gib(memory.reserved_bytes)} of {gib(memory.capacity_bytes)}: {memory.verdict}; "
         + ", ".join(f"{name} {gib(size)}" for name, size in memory.parts.items() if size > 0),
         f"step {duration(priced.step_seconds)}, MFU {percent(priced.mfu)}, bubble {percent(priced.bubble)}",
@@ -41,4 +41,4 @@ def job_section(given: Inputs, layout: Layout, micro_batches: int | None) -> tup
         "verdict": memory.verdict,
     }
     columns = ("axis", "collective", ">count", ">sent a step", ">time", ">exposed")
-    return Section("In your job", lines, table(columns, rows)), numbers
+    return Section("In your job", lines, table(columns, rows) if rows else None), numbers

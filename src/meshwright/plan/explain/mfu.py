@@ -6,6 +6,7 @@ from meshwright.cost.flops import FORMULA, model_flops, recomputed_flops
 from meshwright.cost.parameters import matmul_parameters, parameters
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.plan.explain.page import Page, account, table
+from meshwright.spec.errors import RequestError
 from meshwright.spec.layout import RECOMPUTE, Layout
 from meshwright.spec.units import count, duration, percent
 from meshwright.spec.units import flops as rate
@@ -25,6 +26,12 @@ def page(topic: str, given: Inputs) -> Page:
         done = needed + recomputed_flops(given.model, work, Layout(recompute=kind))
         shares[kind] = done / possible
     mfu = needed / possible
+    if mfu > 1:
+        raise RequestError(
+            f"A step of {duration(seconds)} would be an MFU of {percent(mfu)}, which cannot be: the time, the batch or "
+            "the number of devices is not what ran.",
+            (f"--step-time of {duration(seconds * mfu)} or more",),
+        )
     rows = [(kind, percent(mfu), percent(shares[kind])) for kind in RECOMPUTE]
     return account(
         topic,

@@ -37,7 +37,10 @@ def page(topic: str, given: Inputs) -> Page:
         (
             Section(
                 "What",
-                ("Tokens in any order and case, separated by spaces; several layouts are separated by commas.",),
+                (
+                    "Tokens in any order and case, separated by spaces. `meshwright estimate` compares several "
+                    "layouts: commas separate them, braces list alternatives, as in pp4:{gpipe,1f1b}.",
+                ),
                 table(("token", "means"), MEANINGS),
             ),
             Section(

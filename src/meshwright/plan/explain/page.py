@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+YOURS = "With your numbers"
+"""The heading of the section that works the formula through."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -60,7 +63,7 @@ def account(
     sections = (
         Section("What", (what,)),
         Section("Formula", tuple(formula)),
-        Section("With your numbers", tuple(steps), shown),
+        Section(YOURS, tuple(steps), shown),
         Section("What is sent", (sent,)),
         Section("What it saves", (saved,)),
         Section("Use it", (use,)),

@@ -7,9 +7,8 @@ from meshwright.cost.memory import layer_activations
 from meshwright.cost.operations import sizes
 from meshwright.cost.pipeline import bubble_fraction, in_flight
 from meshwright.cost.rank_layers import balanced_layers
-from meshwright.cost.schedules import check
 from meshwright.cost.shares import edge_share, layer_share
-from meshwright.plan.explain.common import columns
+from meshwright.plan.explain.common import check_schedule, columns
 from meshwright.plan.explain.inputs import Inputs
 from meshwright.plan.explain.page import Page, account, table
 from meshwright.spec.errors import RequestError
@@ -22,8 +21,7 @@ def page(topic: str, given: Inputs) -> Page:
     p, m, v = given.stages, given.micro_batches, given.virtual_stages
     if p * v > given.layers:
         raise RequestError(f"{given.layers} layers do not fill {p} x {v} stages.", (f"--stages {given.layers // v}",))
-    if p > 1:
-        check(given.schedule, p, m, v)
+    refusal = check_schedule(given)
     code = SCHEDULES.index(given.schedule)
     layout = columns(pipeline=p, schedule=given.schedule, virtual_stages=v, micro_batch=given.micro_batch)
     split = balanced_layers(given.model, layout)
@@ -56,6 +54,7 @@ def page(topic: str, given: Inputs) -> Page:
             f"p = {p} ranks, {given.schedule}, m = {m} micro-batches, v = {v}: bubble {percent(bubble)}",
             f"one send: {binary(size)} in {duration(send)}; {2 * m * v} of them a step between two ranks",
             f"a layer keeps {binary(kept)} of activations for each micro-batch in flight",
+            *([refusal] if refusal else []),
         ),
         shown=table((">rank", ">layers", ">parameters", ">in flight", ">activations"), rows),
         sent="One activation and one gradient for each micro-batch and stage border: the least of all axes.",

@@ -51,7 +51,7 @@ def _fsdp(topic: str, given: Inputs) -> Page:
             f"a micro-batch sends {binary(sent_bytes(once))}, the step's {m} micro-batches {binary(sent_bytes(step))}",
             f"hidden only if forward and backward of a micro-batch take longer than {duration(flow_seconds(once))}",
         ),
-        shown=table((">ranks", ">states", f">sent, {m} micro-batches", ">unhidden"), rows),
+        shown=table((">ranks", ">states", f">sent, {m} micro-batches", ">time, none hidden"), rows),
         sent="All-gathers of each layer's parameters in forward and backward, a reduce-scatter of its gradients. One "
         "large micro-batch sends the least: every micro-batch pays again.",
         saved="All states fall as 1/d; what stays is the gathered layers and the activations.",
@@ -110,7 +110,7 @@ def _hsdp(topic: str, given: Inputs) -> Page:
             f"{m} micro-batches send {binary(chosen['sent_inside_group'])} inside the group",
             f"and {binary(chosen['sent_between_groups'])} to the other groups",
         ),
-        shown=table(("layout", ">states", ">sent inside", ">sent between", ">unhidden"), rows),
+        shown=table(("layout", ">states", ">sent inside", ">sent between", ">time, none hidden"), rows),
         sent="What FSDP sends stays inside a group, which is best one node; only a rank's shard of the gradients "
         "crosses the groups, once a step.",
         saved="States fall with the size of the group only: this is memory given for traffic.",

@@ -49,7 +49,9 @@ def page(topic: str, given: Inputs) -> Page:
             *(f"{NAMES[k]}: {gib(totals[k])} a rank" for k in range(4)),
             f"ZeRO-3 by ranks: {by_ranks}",
         ),
-        shown=table(("", ">parameters", ">gradients", ">optimizer", ">all", ">sent a step", ">unhidden"), rows),
+        shown=table(
+            ("", ">parameters", ">gradients", ">optimizer", ">all", ">sent a step", ">time, none hidden"), rows
+        ),
         sent="Stages 1 and 2: a reduce-scatter of gradients and an all-gather of parameters, together DDP's bytes. "
         "Stage 3: two gathers of the parameters and a reduce-scatter of the gradients for every micro-batch, 1.5 "
         "times DDP's bytes for one. Stage 2 reduces in every micro-batch.",

@@ -51,7 +51,7 @@ def page(topic: str, given: Inputs) -> Page:
             f"ZeRO-3 sends {binary(wide['ZeRO-3'])} over all ranks for a micro-batch, ZeRO++ {binary(wide[last])}",
             f"the second copy adds {gib(held[last] - held['ZeRO-3'])} to each device",
         ),
-        shown=table(("", ">states", ">sent over all ranks", ">sent in the node", ">unhidden"), rows),
+        shown=table(("", ">states", ">sent over all ranks", ">sent in the node", ">time, none hidden"), rows),
         sent="The same collectives as ZeRO-3 with fewer bits; backward's gather stays inside the node.",
         saved="Traffic, not memory: it costs memory.",
         use="ZeRO-3 over a slow network between nodes (100 Gbps and less), where gathers cannot be hidden.",

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from meshwright.spec.layout import Layout
+from meshwright.spec.rules.nearby import refilled
 from meshwright.spec.rules.rule import Job, Refusal, Rule, divisors, nearest
 
 
 def _explain_devices(job: Job, layout: Layout) -> Refusal:
     have, other = job.cluster.devices, layout.context * layout.tensor * layout.pipeline
-    text = f"{layout} needs {layout.devices} devices, {job.cluster.name} has {have}."
+    plural = "" if layout.devices == 1 else "s"
+    text = f"{layout} needs {layout.devices} device{plural}, {job.cluster.name} has {have}."
     if have % other:
         return text, [f"context × tensor × pipeline = {d}" for d in nearest(divisors(have), other)]
-    return text, [str(fitting) for fitting in _refilled(layout, have // other)]
-
-
-def _refilled(layout: Layout, data: int) -> list[Layout]:
-    """The layout with `data` data-parallel ranks: replicas kept if they can be, else dropped."""
-    if not layout.zero_stage:
-        return [replace(layout, replicate=data)]
-    kept = layout.replicate if data % layout.replicate == 0 else 1
-    return [replace(layout, replicate=kept, shard=data // kept, secondary_shard=0)]
+    return text, [str(refilled(layout, have // other))]
 
 
 def _explain_batch(job: Job, layout: Layout) -> Refusal:
@@ -36,12 +28,14 @@ def _explain_batch(job: Job, layout: Layout) -> Refusal:
     return text, legal
 
 
+DEVICES = Rule(
+    "the degrees do not multiply to the cluster's devices",
+    lambda job, c: c.devices > job.cluster.devices if job.spare else c.devices != job.cluster.devices,
+    _explain_devices,
+)
+
 RULES: tuple[Rule, ...] = (
-    Rule(
-        "the degrees do not multiply to the cluster's devices",
-        lambda job, c: c.devices > job.cluster.devices if job.spare else c.devices != job.cluster.devices,
-        _explain_devices,
-    ),
+    DEVICES,
     Rule(
         "the global batch is not a multiple of data-parallel ranks × micro-batch",
         lambda job, c: job.workload.global_batch % (c.data * c.micro_batch) != 0,

@@ -12,6 +12,7 @@ from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.rules import batch, context, experts, pipeline, sharding, tensor, training
+from meshwright.spec.rules.nearby import near_layouts
 from meshwright.spec.rules.rule import RUNTIMES, Job, Note, Rule, is_broken
 from meshwright.spec.rules.shape import SHAPE_RULES, check_names
 from meshwright.spec.workload import Workload
@@ -53,6 +54,10 @@ def violations(
     for index, rule in enumerate(RULES):
         if is_broken(rule, job, row, 1)[0]:
             message, legal = rule.explain(job, layout)
+            if rule is batch.DEVICES:
+                # Only here are all rules known that a layout on all devices has to keep.
+                near = near_layouts([r for r in RULES if r.binds(None)], job, layout)
+                legal = [str(one) for one in near] or legal
             refused_by = tuple(name for name in RUNTIMES if name in rule.refused_by)
             found.append(Violation(rule.reason, message, tuple(legal), refused_by))
             if index < len(SHAPE_RULES):

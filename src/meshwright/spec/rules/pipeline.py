@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.spec.columns import LayoutColumns
-from meshwright.spec.layout import SCHEDULES, V_SCHEDULES, Layout
+from meshwright.spec.layout import MULTI_STAGE_SCHEDULES, SCHEDULES, V_SCHEDULES, Layout
 from meshwright.spec.rules.rule import EVERY, Job, Note, Refusal, Rule, divisors, legal_degrees, nearest
 from meshwright.spec.rules.shape import by_hand
 
@@ -30,8 +30,15 @@ def _too_many_stages(job: Job, c: LayoutColumns) -> Any:
 def _explain_stages(job: Job, layout: Layout) -> Refusal:
     layers, v = job.model.layers, layout.virtual_stages
     text = f"{layers} layers cannot fill {layout.stages} stages ({layout.pipeline} ranks × {v})."
-    degrees = nearest((p for p in range(1, layers // v + 1)), layout.pipeline, 3)
-    return text, [f"pp{p}" for p in degrees] or ["pp1"]
+    name = layout.schedule
+    several = name in MULTI_STAGE_SCHEDULES and name not in V_SCHEDULES
+    fewer = layers // layout.pipeline
+    legal = [f"pp{layout.pipeline}:{name}:{fewer}"] if several and 2 <= fewer < v else []
+    count = f":{v}" if several else ""
+    written = "" if name == "1f1b" else f":{name}{count}"
+    least = 1 if name not in MULTI_STAGE_SCHEDULES else 2
+    degrees = nearest((p for p in range(least, layers // v + 1)), layout.pipeline, 3)
+    return text, [*legal, *(f"pp{p}{written}" for p in degrees)] or ["pp1"]
 
 
 def _explain_sum(job: Job, layout: Layout) -> Refusal:

@@ -175,6 +175,25 @@ def _written(layout: Layout) -> str:
     return "stages:" + "-".join(map(str, layout.stage_layers))
 
 
+def _explain_count(layout: Layout) -> Refusal:
+    """As many pipeline ranks as the stages need, or as many stages as the layout has."""
+    listed, layers, ranks = len(layout.stage_layers), sum(layout.stage_layers), layout.pipeline
+    name, v = layout.schedule, layout.virtual_stages
+    plural = "" if layout.stages == 1 else "s"
+    text = (
+        f"{_written(layout)} lists {listed} stages, the layout has {layout.stages} stage{plural} for {layers} layers."
+    )
+    legal = []
+    if listed > 1 and listed % v == 0:
+        count = f":{v}" if v > 1 else ""
+        legal.append(f"pp{listed // v}:{name}{count} {_written(layout)}")
+    if ranks > 1 and layers >= layout.stages:
+        each, more = divmod(layers, layout.stages)
+        even = [each + 1] * more + [each] * (layout.stages - more)
+        legal.append("stages:" + "-".join(map(str, even)))
+    return text, [*legal, "no stages"]
+
+
 SHAPE_RULES: tuple[ShapeRule, ...] = (
     ShapeRule("a degree is out of range", _out_of_range, _explain_range),
     ShapeRule(
@@ -254,10 +273,7 @@ SHAPE_RULES: tuple[ShapeRule, ...] = (
     ShapeRule(
         "stages by hand differ in number from the stages",
         lambda c: by_hand(c, _wrong_count),
-        lambda layout: (
-            f"{_written(layout)} lists {len(layout.stage_layers)} stages, the layout has {layout.stages}.",
-            (f"{layout.stages} numbers",),
-        ),
+        _explain_count,
     ),
     ShapeRule(
         "an inner stage without layers",

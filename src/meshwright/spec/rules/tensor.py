@@ -108,7 +108,7 @@ def _padded_vocabulary(job: Job, layout: Layout) -> str | None:
         return None
     return (
         f"Megatron pads the vocabulary of {vocabulary} by {added} rows to {vocabulary + added}, a multiple of "
-        f"{VOCABULARY_MULTIPLE} × {layout.tensor}; DTensor gives the last ranks fewer rows."
+        f"{VOCABULARY_MULTIPLE} × {layout.tensor}; PyTorch's DTensor pads nothing: some ranks hold fewer rows."
     )
 
 

@@ -77,12 +77,6 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _little_to_recompute(job: Job, layout: Layout) -> str | None:
-    if layout.recompute != "selective" or not job.workload.fused_attention:
-        return None
-    return "Fused attention already recomputes the scores: selective checkpointing has little left to save."
-
-
 def _beyond_positions(job: Job, layout: Layout) -> str | None:
     if job.model.positions == "learned" or job.workload.seq_len <= job.model.max_positions:
         return None
@@ -92,4 +86,4 @@ def _beyond_positions(job: Job, layout: Layout) -> str | None:
     )
 
 
-NOTES: tuple[Note, ...] = (_little_to_recompute, _beyond_positions)
+NOTES: tuple[Note, ...] = (_beyond_positions,)
