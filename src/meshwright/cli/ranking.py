@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from meshwright.cli.job import Job
     from meshwright.cost.result import Estimate
     from meshwright.plan.published import PublishedRun
-    from meshwright.plan.result import ParetoPoint, Plan
+    from meshwright.plan.result import ParetoPoint, Plan, RuntimeBest
 
 BAR_WIDTH = 12
 LEANER = 0.93
@@ -36,6 +36,8 @@ def blocks(job: Job, plan: Plan) -> Iterator[RenderableType]:
     if plan.plans:
         yield ""
         yield ranked_table(plan.plans)
+    if plan.plans and plan.by_runtime:
+        yield runtime_block(plan.by_runtime)
     if len(plan.pareto) > 1:
         yield pareto_block(plan.pareto, job.cluster.device.memory_bytes)
     if plan.rejected:
@@ -68,6 +70,18 @@ def ranked_table(plans: Sequence[Estimate]) -> Table:
     return table((">", "layout", ">step", "", ">tokens/s/device", ">MFU", ">memory", "", ""), rows)
 
 
+def runtime_block(bests: Sequence[RuntimeBest]) -> Group:
+    """For each runtime the best layout that it runs as it stands."""
+    rows = []
+    for runtime, best in ((each.runtime, each.best) for each in bests):
+        if best is None:
+            rows.append((runtime, "runs no layout that fits", "", "", ""))
+        else:
+            rows.append((runtime, best.layout, duration(best.step_seconds), gib(best.reserved_bytes), best.verdict))
+    columns = ("runtime", "layout", ">step", ">memory", "")
+    return titled("Best that each runtime can run (--runtime searches for one of them)", table(columns, rows))
+
+
 def pareto_block(points: Sequence[ParetoPoint], capacity_bytes: float) -> Group:
     """Layouts that no other beats in both time and memory, fastest first; every one is in the JSON."""
     shown = [points[0]]
@@ -81,11 +95,12 @@ def pareto_block(points: Sequence[ParetoPoint], capacity_bytes: float) -> Group:
             bar(point.step_seconds / slowest, BAR_WIDTH),
             gib(point.reserved_bytes),
             bar(point.reserved_bytes / capacity_bytes, BAR_WIDTH),
+            point.verdict,
             point.layout,
         )
         for point in shown
     ]
-    return titled("Time against memory", table((">step", "", ">memory", "", "layout"), rows))
+    return titled("Time against memory", table((">step", "", ">memory", "", "", "layout"), rows))
 
 
 def published_block(runs: Sequence[PublishedRun]) -> Group:

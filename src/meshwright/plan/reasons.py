@@ -26,6 +26,8 @@ STAGES = ("unsharded", "ZeRO-1", "ZeRO-2", "ZeRO-3")
 COMPUTE = ("forward", "backward", "head and embedding")
 """Parts that differ between layouts only by how well the devices are used."""
 UNTOLD = ("fixed",)
+TWICE = 2.0
+"""From here on, how many times as long a step takes says more than a percentage."""
 
 
 def reasons(question: Question, found: Scan, shown: Sequence[Estimate], families: Sequence[int]) -> list[Rejected]:
@@ -56,7 +58,7 @@ def _need(question: Question, found: Scan, index: int) -> str:
     need = float(found.too_big.reserved[index])
     if need <= capacity:
         return f"more than the {gib(question.cluster.host_memory_bytes)} of a host"
-    return f"{gib(need)} of {gib(capacity)}"
+    return f"{gib(need)}, a device has {gib(capacity)}"
 
 
 def _too_big(question: Question, found: Scan) -> list[Rejected]:
@@ -72,7 +74,7 @@ def _too_big(question: Question, found: Scan) -> list[Rejected]:
         none = not found.feasible_by_family[stage::ZERO_STAGES].any()
         keys = (simple[rows], found.too_big.reserved[rows])
         index = int(rows[np.lexsort(keys if none else keys[::-1])[0]])
-        which = f"no {name} layout fits: the leanest" if none else f"{name} layouts that do not fit: the plainest"
+        which = f"no {name} layout fits: the leanest" if none else f"{name} layouts that do not fit: the simplest"
         text = f"{which} needs {_need(question, found, index)}"
         lost.append(Rejected(text, count, format_layout(found.too_big.layout(index))))
     return lost
@@ -175,9 +177,17 @@ def _told(loser: _Loser, best: Estimate, node: int) -> str:
     """`tp16 crosses nodes: tensor communication 4.1 s of 9.8 s, 43.0 % slower`."""
     if loser.part == AT_RISK:
         return f"at risk: {gib(loser.reserved)} of {gib(best.memory.capacity_bytes)}, {duration(loser.seconds)} a step"
-    slower = loser.seconds / best.step_seconds - 1
-    against = f"{percent(slower)} slower" if slower > 0 else "no faster when simulated"
-    return f"{_what(loser, node)}: {loser.part} {duration(loser.part_seconds)} of {duration(loser.seconds)}, {against}"
+    times = loser.seconds / best.step_seconds
+    if times >= TWICE:
+        against = f"{times:.0f} times as long"
+    else:
+        against = f"{percent(times - 1)} slower" if times > 1 else "no faster, or by less than counts"
+    whole = f"of {duration(loser.seconds)}" if loser.part != "compute" else f"instead of {duration(_compute(best))}"
+    return f"{_what(loser, node)}: {loser.part} {duration(loser.part_seconds)} {whole}, {against}"
+
+
+def _compute(best: Estimate) -> float:
+    return sum(best.time[name] for name in COMPUTE)
 
 
 def _what(loser: _Loser, node: int) -> str:
@@ -197,7 +207,7 @@ def _what(loser: _Loser, node: int) -> str:
         case "recompute":
             return f"ac:{layout.recompute}"
         case "compute":
-            return "smaller or uneven pieces"
+            return "smaller matrices or uneven stages"
         case "launch":
             return f"mbs{layout.micro_batch} is launch-bound"
         case "offload":

@@ -25,6 +25,16 @@ class ParetoPoint:
     layout: str
     step_seconds: float
     reserved_bytes: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeBest:
+    """The best layout that one runtime runs."""
+
+    runtime: str
+    best: ParetoPoint | None
+    """None where no layout that fits is run by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +60,7 @@ class Plan:
     """Of the searched, those whose memory was priced one by one: legal, and their states alone leave room."""
     simulated: int = 0
     """Of the feasible, those whose pipeline was run event by event."""
+    by_runtime: tuple[RuntimeBest, ...] = ()
+    """What each runtime can run; empty where the search was for one of them."""
+    beaten: ParetoPoint | None = None
+    """The best layout by the numbers, where a simpler one within 1 % of it is the first of `plans`."""

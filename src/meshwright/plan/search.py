@@ -13,7 +13,7 @@ from meshwright.cost.estimate import compose
 from meshwright.cost.memory import peak_memory
 from meshwright.cost.result import Estimate
 from meshwright.cost.step import step_time
-from meshwright.cost.verdict import RISK_SHARE
+from meshwright.cost.verdict import RISK_SHARE, verdict
 from meshwright.plan.advice import advice
 from meshwright.plan.candidates import Candidates
 from meshwright.plan.history import nearest_runs
@@ -44,13 +44,15 @@ def make_plan(
     objective: str = "throughput",
     top: int = 5,
     offload: bool = False,
+    runtime: str | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The layouts that fit, best first, and why the others lost.
 
     `objective`: throughput (the fastest), memory (the leanest, ties by time) or devices (the fewest devices on which
-    a layout fits, then the fastest). `offload` adds layouts that keep states on the host. `progress` is told how many
-    layouts of how many are decided. Raises RequestError for an unknown objective and for a `top` below 1.
+    a layout fits, then the fastest). `offload` adds layouts that keep states on the host. `runtime` leaves only layouts
+    that this one runs. `progress` is told how many layouts of how many are decided. Raises RequestError for an unknown
+    objective or runtime and for a `top` below 1.
     """
     if objective not in OBJECTIVES:
         raise RequestError(f"Unknown objective {objective!r}.", OBJECTIVES)
@@ -59,7 +61,7 @@ def make_plan(
     started = time.perf_counter()
     counts = divisors(cluster.devices) if objective == "devices" else (cluster.devices,)
     tried = _try(
-        [Question(model, cluster, workload, devices, offload, objective == "memory") for devices in counts], progress
+        [Question(model, cluster, workload, n, offload, objective == "memory", runtime) for n in counts], progress
     )
     question, found = tried.question, tried.found
     ranking = rank(question, found, top)
@@ -72,12 +74,14 @@ def make_plan(
         feasible=found.feasible,
         seconds=time.perf_counter() - started,
         rejected=(*told, *tried.failed),
-        pareto=_pareto(found.pareto),
+        pareto=_pareto(question, found.pareto),
         advice=advice(question, plans[0] if plans else None),
         warnings=_warnings(question, plans, ranking.risky),
         nearest=nearest_runs(model, cluster, plans[0].layout, workload) if plans else (),
         memory_priced=found.memory_priced,
         simulated=ranking.simulated,
+        by_runtime=ranking.by_runtime,
+        beaten=ranking.beaten,
     )
 
 
@@ -110,16 +114,17 @@ def _estimate(question: Question, layout: Layout, step_seconds: float) -> Estima
     """The Estimate of one layout with this step time."""
     q, columns = question, columns_of(layout)
     args = (q.model, q.cluster, q.workload)
-    notes = check_layout(*args, layout, spare=q.spare)
+    notes = check_layout(*args, layout, runtime=q.runtime, spare=q.spare)
     step = step_time(*args, columns, q.software)
     peak = peak_memory(*args, columns, q.software)
     return compose(*args, layout, step, peak, step_seconds, notes)
 
 
-def _pareto(rows: Candidates) -> tuple[ParetoPoint, ...]:
+def _pareto(question: Question, rows: Candidates) -> tuple[ParetoPoint, ...]:
+    capacity = question.cluster.device.memory_bytes
     return tuple(
-        ParetoPoint(format_layout(rows.layout(i)), float(rows.seconds[i]), float(rows.reserved[i]))
-        for i in range(len(rows))
+        ParetoPoint(format_layout(rows.layout(i)), float(rows.seconds[i]), need, verdict(need, capacity))
+        for i, need in enumerate(rows.reserved.tolist())
     )
 
 

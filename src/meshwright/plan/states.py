@@ -34,7 +34,7 @@ def split_by_states(question: Question, shapes: Sequence[Shape]) -> tuple[list[S
     """The shapes with the shardings whose states leave room, and the others."""
     q = question
     plain = _plain(shapes)
-    legal, _ = legal_mask(q.model, q.cluster, q.workload, plain, spare=q.spare)
+    legal, _ = legal_mask(q.model, q.cluster, q.workload, plain, runtime=q.runtime, spare=q.spare)
     peak = peak_memory(q.model, q.cluster, q.workload, plain, q.software)
     held = np.maximum(*(_states(peak.ranks[position]) for position in (0, -1)))
     # Illegal ones stay in the space: the rules say what is wrong with them.
