@@ -95,10 +95,13 @@ def _document(job: Job, plan: Plan) -> dict[str, object]:
         "advice": plan.advice,
         "warnings": plan.warnings,
         "pareto": plan.pareto,
-        "nearest": [documents.run_document(run) for run in plan.nearest],
+        "nearest": [documents.near_document(near) for near in plan.nearest],
         "notes": list(job.notes),
         "by_runtime": plan.by_runtime,
         "beaten": plan.beaten,
+        "error": plan.error,
+        "remedies": plan.remedies,
+        "devices_used": plan.plans[0].layout.devices if plan.plans else None,
     }
 
 

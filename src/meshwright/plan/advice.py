@@ -11,6 +11,7 @@ from meshwright.plan.question import Question
 from meshwright.plan.rule_of_thumb import LONG_SEQUENCE, Thumb, rule_of_thumb
 from meshwright.plan.shortlist import simulated_step_seconds
 from meshwright.plan.warnings import one_device_bytes
+from meshwright.plan.words import longer
 from meshwright.spec.layout import Layout
 from meshwright.spec.notation import format_layout
 from meshwright.spec.optimizer import state_bytes
@@ -70,7 +71,8 @@ def _batch(question: Question) -> str:
     ranks = math.gcd(w.global_batch, devices)
     if ranks < min(w.global_batch, devices):
         near = " and ".join(f"{batch:,}" for batch in near_batches(w.global_batch, devices))
-        text += f"; at most {ranks:,} data-parallel ranks divide {w.global_batch:,}, more divide {near}"
+        most = f"at most {ranks:,}" if ranks > 1 else "no"
+        text += f"; {most} data-parallel ranks divide {w.global_batch:,}, more divide {near}"
     elif w.global_batch < devices:
         text += f"; data parallelism alone can use {w.global_batch} of {devices} devices"
     if w.seq_len >= LONG_SEQUENCE:
@@ -112,9 +114,8 @@ def _verdict(question: Question, thumb: Thumb, best: Estimate | None) -> str:
             f"({found}), which has another objective."
         )
     better = _difference(thumb.layout, best.layout)
-    return (
-        f"The search disagrees: the rule's layout takes {duration(seconds)}, {percent(gain)} more than {found}{better}."
-    )
+    against = longer(1 + gain, found)
+    return f"The search disagrees: the rule's layout takes {duration(seconds)}, {against}{better}."
 
 
 def _difference(rule: Layout, found: Layout) -> str:

@@ -16,18 +16,18 @@ from meshwright.cost.step import step_time
 from meshwright.cost.verdict import RISK_SHARE
 from meshwright.plan.candidates import ZERO_STAGES, Candidates
 from meshwright.plan.question import Question
+from meshwright.plan.rank import TIE
 from meshwright.plan.result import Rejected
 from meshwright.plan.scan import Scan
+from meshwright.plan.words import longer
 from meshwright.spec.layout import Layout
 from meshwright.spec.notation import format_layout
-from meshwright.spec.units import duration, gib, percent
+from meshwright.spec.units import duration, gib
 
 STAGES = ("unsharded", "ZeRO-1", "ZeRO-2", "ZeRO-3")
 COMPUTE = ("forward", "backward", "head and embedding")
 """Parts that differ between layouts only by how well the devices are used."""
 UNTOLD = ("fixed",)
-TWICE = 2.0
-"""From here on, how many times as long a step takes says more than a percentage."""
 
 
 def reasons(question: Question, found: Scan, shown: Sequence[Estimate], families: Sequence[int]) -> list[Rejected]:
@@ -178,12 +178,14 @@ def _told(loser: _Loser, best: Estimate, node: int) -> str:
     if loser.part == AT_RISK:
         return f"at risk: {gib(loser.reserved)} of {gib(best.memory.capacity_bytes)}, {duration(loser.seconds)} a step"
     times = loser.seconds / best.step_seconds
-    if times >= TWICE:
-        against = f"{times:.0f} times as long"
-    else:
-        against = f"{percent(times - 1)} slower" if times > 1 else "no faster, or by less than counts"
+    against = longer(times) if times > 1 else _not_faster(1 - times)
     whole = f"of {duration(loser.seconds)}" if loser.part != "compute" else f"instead of {duration(_compute(best))}"
     return f"{_what(loser, node)}: {loser.part} {duration(loser.part_seconds)} {whole}, {against}"
+
+
+def _not_faster(gain: float) -> str:
+    """What speaks against a layout that the closed form finds faster than the simulated best."""
+    return f"less than {TIE:.0%} faster" if gain <= TIE else "faster in closed form only: those simulated were not"
 
 
 def _compute(best: Estimate) -> float:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.cost.result import Estimate
-from meshwright.plan.published import PublishedRun
+from meshwright.plan.evidence import NearRun
+from meshwright.plan.remedies import Remedy
+from meshwright.plan.scores import ErrorScore
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class Plan:
     advice: tuple[str, ...]
     """The rules of thumb with this job's numbers, and whether the search agrees."""
     warnings: tuple[str, ...]
-    nearest: tuple[PublishedRun, ...]
-    """Published runs most like the best plan."""
+    nearest: tuple[NearRun, ...]
+    """Published runs most like the best plan, with what is predicted of them."""
     memory_priced: int = 0
     """Of the searched, those whose memory was priced one by one: legal, and their states alone leave room."""
     simulated: int = 0
@@ -64,3 +66,7 @@ class Plan:
     """What each runtime can run; empty where the search was for one of them."""
     beaten: ParetoPoint | None = None
     """The best layout by the numbers, where a simpler one within 1 % of it is the first of `plans`."""
+    error: ErrorScore | None = None
+    """Of the step times predicted of more published runs near the best plan."""
+    remedies: tuple[Remedy, ...] = ()
+    """Where nothing fits: changes of the job, tried."""

@@ -51,7 +51,7 @@ class Thumb:
 
 
 def rule_of_thumb(question: Question) -> Thumb | None:
-    """The first layout of the tree that is legal and fits safely, else the leanest that just fits; None if none does."""
+    """The first layout of the tree that is legal and fits safely, else the leanest that fits; None if none does."""
     q = question
     ways = list(_branches(q))
     columns = stack([way.layout for way in ways])
