@@ -10,7 +10,7 @@ from meshwright.plan.published import PublishedRun
 from meshwright.plan.scored import is_scored
 from meshwright.plan.scores import ErrorScore, error_score, time_error
 
-JUDGED = 24
+JUDGED = 16
 """Runs that the error is taken over."""
 LEAST = 5
 """Fewer say nothing of an error."""

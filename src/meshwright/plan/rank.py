@@ -56,7 +56,10 @@ def rank(question: Question, found: Scan, top: int) -> Ranking:
     at_risk = found.kept.reserved > RISK_SHARE * question.cluster.device.memory_bytes
     budget = action_budget(found.searched)
     safe = _listed(question, found.kept.take(~at_risk), SIZE, budget)
-    risky = _listed(question, found.kept.take(at_risk), RISKY_SIZE if len(safe.rows) else SIZE, budget)
+    risky_rows = found.kept.take(at_risk)
+    if len(safe.rows) and risky_rows.seconds.min(initial=np.inf) >= WORTH_THE_RISK * safe.seconds.min():
+        budget = 0  # Simulation seldom makes a layout faster: none is worth the risk.
+    risky = _listed(question, risky_rows, RISKY_SIZE if len(safe.rows) else SIZE, budget)
     best = safe if len(safe.rows) else risky
     runtimes = () if question.runtime else tuple(_best_of(question, name, safe, risky) for name in RUNTIMES)
     dared = len(safe.rows) and len(risky.rows) and top > 1 and not question.by_memory
