@@ -127,7 +127,7 @@ def test_the_rule_agrees_with_what_it_says_of_one_device() -> None:
     assert thumb is not None
     assert thumb.layout == Layout(recompute="full")
     assert "at risk" in thumb.because
-    assert "hardly holds the job" in advice(tight, None)[1]
+    assert "barely holds the job" in advice(tight, None)[1]
 
 
 def test_a_disagreement_is_priced() -> None:

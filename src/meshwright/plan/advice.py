@@ -54,7 +54,7 @@ def _activations(question: Question) -> str:
     elif verdict(recomputed, have) == FITS:
         held = "it holds the job if everything is recomputed"
     elif recomputed <= have:
-        held = "it hardly holds the job, even if everything is recomputed"
+        held = "it barely holds the job, even if everything is recomputed"
     else:
         held = "it does not hold the job"
     return (
