@@ -33,9 +33,10 @@ def test_the_document_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) 
 
 def test_plans_are_ranked_by_step_time_and_their_parts_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     plans = document(capsys, *SMALL)["plans"]
-    # Equal to a part in a thousand, the simpler layout comes first.
-    times = [round(plan["step_seconds"] / plans[0]["step_seconds"], 3) for plan in plans]
-    assert times == sorted(times)
+    times = [float(f"{plan['step_seconds']:.3g}") for plan in plans]
+    # The first one may be up to 1 % slower than the second, if it is simpler.
+    assert times[1:] == sorted(times[1:])
+    assert times[0] <= 1.011 * times[1]
     for plan in plans:
         assert sum(plan["memory"]["parts"].values()) == pytest.approx(plan["memory"]["total_gib"])
         assert sum(plan["time"]["parts"].values()) == pytest.approx(plan["step_seconds"])
@@ -67,6 +68,36 @@ def test_the_answer_comes_last_and_the_evidence_before(
     assert page.strip().rsplit("\n\n", 1)[1].startswith("Use ")
 
 
+def test_a_plan_names_the_best_layout_of_each_runtime(capsys: pytest.CaptureFixture[str]) -> None:
+    read = document(capsys, *SMALL)
+    assert [each["runtime"] for each in read["by_runtime"]] == ["pytorch", "megatron", "deepspeed"]
+    assert all(each["best"]["verdict"] == "fits" for each in read["by_runtime"])
+    assert document(capsys, *SMALL, "--runtime", "megatron")["by_runtime"] == []
+    main(SMALL)
+    assert "Best that each runtime can run" in capsys.readouterr().out
+
+
+def test_the_nearest_runs_stand_beside_their_predictions(capsys: pytest.CaptureFixture[str]) -> None:
+    nearest = document(capsys, "plan", "llama-2-7b", "--cluster", "8xA100-40GB")["nearest"]
+    assert len(nearest) == 3
+    for run in nearest:
+        if run["predicted_step_seconds"] is not None:
+            assert run["error"] == pytest.approx(run["predicted_step_seconds"] / run["step_seconds"] - 1)
+
+
+def test_what_would_make_it_fit_is_told_where_nothing_does(capsys: pytest.CaptureFixture[str]) -> None:
+    # 46.7e9 × 16 bytes are 696 GiB: more than eight of 80 GB.
+    assert main(["plan", "mixtral-8x7b", "--cluster", "8xH100"]) == 1
+    page = capsys.readouterr().out
+    for told in ("What would make it fit", "--offload", "16 devices (2 nodes): fits", "--lora-rank 16"):
+        assert told in page
+
+
+def test_fewer_devices_than_there_are_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--objective", "devices"]) == 0
+    assert "on 1 of 4 devices" in capsys.readouterr().out
+
+
 def test_the_leanest_plan_needs_no_more_memory_than_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
     fastest = document(capsys, *SMALL)["plans"][0]
     leanest = document(capsys, *SMALL, "--objective", "memory")["plans"][0]
@@ -81,6 +112,9 @@ def test_the_leanest_plan_needs_no_more_memory_than_the_fastest(capsys: pytest.C
         (["gpt2", "--cluster", "8xA100-40"], "A100-40GB"),
         (["gpt2", "--cluster", "0xA100-40GB"], "0"),
         (["gpt2", "--objective", "speed"], "throughput"),
+        (["gpt2", "--runtime", "torch"], "pytorch"),
+        (["gpt2", "--cluster", "8xV100"], "--precision fp16"),
+        (["gpt2", "--precision", "fp8"], "bf16"),
         (["gpt2", "--global-batch", "-8"], "--global-batch"),
         (["gpt2", "--seq-len", "0"], "--seq-len"),
         (["gpt2", "--inter-node", "fast"], "fast"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from meshwright.plan.advice import advice
+from meshwright.plan.advice import advice, near_batches
 from meshwright.plan.question import Question
 from meshwright.plan.rule_of_thumb import rule_of_thumb
 from meshwright.plan.search import make_plan
+from meshwright.plan.warnings import one_device_bytes
 from meshwright.spec.cluster_text import parse_cluster
 from meshwright.spec.layout import Layout
 from meshwright.spec.model_config import load_model
@@ -107,6 +110,26 @@ def test_the_advice_has_the_jobs_numbers_and_a_verdict(cluster: str) -> None:
     assert lines[-1].startswith(("The search agrees", "The search disagrees"))
 
 
+def test_a_batch_that_the_devices_do_not_divide_is_told_with_those_that_they_do() -> None:
+    # 7 and 8 have no common divisor; 4 and 8 are the next that several of 8 ranks divide.
+    lines = advice(question("gpt2", "8xA100-40GB", 1024, 7), None)
+    assert "no data-parallel ranks divide 7, more divide 4 and 8" in lines[2]
+    assert near_batches(12, 8) == (8, 16)
+    assert "divide" not in advice(question("gpt2", "8xA100-40GB", 1024, 16), None)[2]
+
+
+def test_the_rule_agrees_with_what_it_says_of_one_device() -> None:
+    roomy = question("gpt2", "1xA100-40GB", 1024, 8)
+    need = one_device_bytes(roomy, "full")
+    device = replace(roomy.cluster.device, memory_bytes=need * 1.02)
+    tight = replace(roomy, cluster=replace(roomy.cluster, device=device))
+    thumb = rule_of_thumb(tight)
+    assert thumb is not None
+    assert thumb.layout == Layout(recompute="full")
+    assert "at risk" in thumb.because
+    assert "barely holds the job" in advice(tight, None)[1]
+
+
 def test_a_disagreement_is_priced() -> None:
     asked = question("gpt3-175b", "128xA100-80GB", 2048, 512)
     plan = make_plan(asked.model, asked.cluster, asked.workload, top=1)
@@ -114,5 +137,5 @@ def test_a_disagreement_is_priced() -> None:
     assert thumb is not None
     assert str(thumb.layout) in plan.advice[-2]
     if "disagrees" in plan.advice[-1]:
-        assert "% more than" in plan.advice[-1]
+        assert "% slower than" in plan.advice[-1] or "times as long" in plan.advice[-1]
         assert "instead of" in plan.advice[-1]

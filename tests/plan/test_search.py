@@ -44,7 +44,7 @@ def test_llama_2_7b_on_eight_a100_of_40_gb_is_sharded_because_its_states_are_100
     best = plan.plans[0].layout
     assert best.zero_stage * best.shard + best.tensor + best.pipeline > 2
     assert "no unsharded layout fits" not in told(plan)  # tensor and pipeline ranks share states too
-    assert "unsharded layouts that do not fit: the plainest needs" in told(plan)
+    assert "unsharded layouts that do not fit: the simplest needs" in told(plan)
     assert "100.4 GiB" in plan.advice[0]
 
 

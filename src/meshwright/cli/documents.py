@@ -6,6 +6,7 @@ from typing import Any
 
 from meshwright.cost.parameters import parameters
 from meshwright.cost.result import Estimate, Traffic
+from meshwright.plan.evidence import NearRun
 from meshwright.plan.published import PublishedRun
 from meshwright.spec.cluster import Cluster, Link
 from meshwright.spec.layout import Layout
@@ -107,6 +108,11 @@ def traffic_document(traffic: Traffic) -> dict[str, Any]:
         "exposed_seconds": traffic.exposed_seconds,
         "bandwidth_to_hide": traffic.bandwidth_to_hide,
     }
+
+
+def near_document(near: NearRun) -> dict[str, Any]:
+    """A published run beside what is predicted of it."""
+    return run_document(near.run) | {"predicted_step_seconds": near.predicted_seconds, "error": near.error}
 
 
 def run_document(run: PublishedRun) -> dict[str, Any]:

@@ -18,9 +18,11 @@ EXAMPLES = (
     "meshwright plan llama-2-7b --cluster 8xA100-40GB",
     "meshwright plan gpt3-175b --cluster 4096xA100-80GB --global-batch 1536",
     "meshwright plan ./config.json --cluster 4x8xH100 --inter-node 100Gbps --objective memory",
+    "meshwright plan mixtral-8x7b --cluster 2x8xH100 --runtime megatron",
     "meshwright plan llama-3-70b --cluster 64xH100 --json | jq '.plans[0].layout'",
 )
 OBJECTIVES = ("throughput", "memory", "devices")
+RUNTIMES = ("pytorch", "megatron", "deepspeed")
 SEARCH = "Search"
 
 
@@ -40,6 +42,15 @@ def answer(
     offload: Annotated[
         bool, typer.Option("--offload", help="Consider keeping states on the host too.", rich_help_panel=SEARCH)
     ] = False,
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Only layouts that this software runs: {', '.join(RUNTIMES)}.",
+            autocompletion=one_of(RUNTIMES),
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Find the layouts that fit and rank them; say why the others lost.
@@ -51,7 +62,14 @@ def answer(
     job = read_job(options)
     with progress_line("layouts decided") as progress:
         plan = make_plan(
-            job.model, job.cluster, job.workload, objective=objective, top=top, offload=offload, progress=progress
+            job.model,
+            job.cluster,
+            job.workload,
+            objective=objective,
+            top=top,
+            offload=offload,
+            runtime=runtime,
+            progress=progress,
         )
     if as_json:
         print_json(_document(job, plan))
@@ -77,8 +95,13 @@ def _document(job: Job, plan: Plan) -> dict[str, object]:
         "advice": plan.advice,
         "warnings": plan.warnings,
         "pareto": plan.pareto,
-        "nearest": [documents.run_document(run) for run in plan.nearest],
+        "nearest": [documents.near_document(near) for near in plan.nearest],
         "notes": list(job.notes),
+        "by_runtime": plan.by_runtime,
+        "beaten": plan.beaten,
+        "error": plan.error,
+        "remedies": plan.remedies,
+        "devices_used": plan.plans[0].layout.devices if plan.plans else None,
     }
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from meshwright.cost.parameters import parameters
-from meshwright.cost.result import Estimate
+from meshwright.cost.result import FITS, Estimate
+from meshwright.cost.verdict import verdict
 from meshwright.plan.question import Question
 from meshwright.plan.rule_of_thumb import LONG_SEQUENCE, Thumb, rule_of_thumb
 from meshwright.plan.shortlist import simulated_step_seconds
 from meshwright.plan.warnings import one_device_bytes
+from meshwright.plan.words import longer
 from meshwright.spec.layout import Layout
 from meshwright.spec.notation import format_layout
 from meshwright.spec.optimizer import state_bytes
+from meshwright.spec.rules.rule import divisors
 from meshwright.spec.units import count, duration, gib, percent
 
 AGREE = 0.02
@@ -24,7 +29,8 @@ def advice(question: Question, best: Estimate | None) -> tuple[str, ...]:
     if question.model.experts is not None:
         lines.append(_experts(question))
     if thumb is None:
-        return (*lines, "The rules of thumb find no layout that fits.")
+        found = f"; the search does: {format_layout(best.layout)}" if best else ""
+        return (*lines, f"The rules of thumb find no layout that fits{found}.")
     lines.append(f"Rules of thumb: {thumb.because}: {format_layout(thumb.layout)}.")
     return (*lines, _verdict(question, thumb, best))
 
@@ -41,18 +47,19 @@ def _states(question: Question) -> str:
 
 
 def _activations(question: Question) -> str:
-    need = {kind: one_device_bytes(question, kind) for kind in ("none", "full")}
+    kept, recomputed = (one_device_bytes(question, kind) for kind in ("none", "full"))
     have = question.cluster.device.memory_bytes
-    fitting = [kind for kind, bytes_ in need.items() if bytes_ <= have]
-    held = {
-        0: "does not hold the job",
-        1: "holds the job with full recomputation only",
-        2: "holds the job",
-    }[len(fitting)]
-    saved = need["none"] - need["full"]
+    if verdict(kept, have) == FITS:
+        held = "it holds the job"
+    elif verdict(recomputed, have) == FITS:
+        held = "it holds the job if everything is recomputed"
+    elif recomputed <= have:
+        held = "it barely holds the job, even if everything is recomputed"
+    else:
+        held = "it does not hold the job"
     return (
-        f"Activations: full recomputation saves {gib(saved)} for one sequence of {question.workload.seq_len:,} tokens; "
-        f"one device {held} ({gib(need['full'])} to {gib(need['none'])})."
+        f"Activations: with one sequence of {question.workload.seq_len:,} tokens at a time, a single device of "
+        f"{gib(have)} would need {gib(kept)}, or {gib(recomputed)} with full recomputation: {held}."
     )
 
 
@@ -61,11 +68,23 @@ def _batch(question: Question) -> str:
     text = (
         f"Batch: {w.tokens:,} tokens a step, {w.tokens // devices:,} a device, {w.global_batch / devices:.3g} sequences"
     )
-    if w.global_batch < devices:
+    ranks = math.gcd(w.global_batch, devices)
+    if ranks < min(w.global_batch, devices):
+        near = " and ".join(f"{batch:,}" for batch in near_batches(w.global_batch, devices))
+        most = f"at most {ranks:,}" if ranks > 1 else "no"
+        text += f"; {most} data-parallel ranks divide {w.global_batch:,}, more divide {near}"
+    elif w.global_batch < devices:
         text += f"; data parallelism alone can use {w.global_batch} of {devices} devices"
     if w.seq_len >= LONG_SEQUENCE:
         text += "; so long a sequence asks for context parallelism"
     return f"{text}."
+
+
+def near_batches(batch: int, devices: int) -> tuple[int, ...]:
+    """The batches next below and above that as many of the devices as possible divide."""
+    whole = [batch // devices * devices, (batch // devices + 1) * devices]
+    some = [d for d in divisors(devices) if d < batch]
+    return tuple(b for b in (whole[0] or max(some), whole[1]) if math.gcd(b, devices) > math.gcd(batch, devices))
 
 
 def _experts(question: Question) -> str:
@@ -95,9 +114,8 @@ def _verdict(question: Question, thumb: Thumb, best: Estimate | None) -> str:
             f"({found}), which has another objective."
         )
     better = _difference(thumb.layout, best.layout)
-    return (
-        f"The search disagrees: the rule's layout takes {duration(seconds)}, {percent(gain)} more than {found}{better}."
-    )
+    against = longer(1 + gain, found)
+    return f"The search disagrees: the rule's layout takes {duration(seconds)}, {against}{better}."
 
 
 def _difference(rule: Layout, found: Layout) -> str:

@@ -26,13 +26,21 @@ class Candidates:
     """Step time in closed form; infinite where the layout does not fit."""
     family: np.ndarray
     """Code of the degrees and the ZeRO stage; see `family_codes`."""
+    runtimes: np.ndarray
+    """Bits of the runtimes that run the layout; see `runtimes`."""
 
     def __len__(self) -> int:
         return int(self.reserved.size)
 
     def take(self, index: np.ndarray) -> Candidates:
         """The rows that `index` (a mask or positions) selects."""
-        return Candidates(self.columns.take(index), self.reserved[index], self.seconds[index], self.family[index])
+        return Candidates(
+            self.columns.take(index),
+            self.reserved[index],
+            self.seconds[index],
+            self.family[index],
+            self.runtimes[index],
+        )
 
     def layout(self, index: int) -> Layout:
         """One row."""
@@ -55,7 +63,7 @@ def as_floats(columns: LayoutColumns) -> LayoutColumns:
 def nothing() -> Candidates:
     """No rows."""
     none = np.zeros(0)
-    return Candidates(LayoutColumns(**dict.fromkeys(_FIELDS, none)), none, none, np.zeros(0, dtype=np.int64))
+    return Candidates(LayoutColumns(**dict.fromkeys(_FIELDS, none)), none, none, *np.zeros((2, 0), dtype=np.int64))
 
 
 def join(parts: Sequence[Candidates]) -> Candidates:
@@ -67,6 +75,7 @@ def join(parts: Sequence[Candidates]) -> Candidates:
         np.concatenate([part.reserved for part in parts]),
         np.concatenate([part.seconds for part in parts]),
         np.concatenate([part.family for part in parts]),
+        np.concatenate([part.runtimes for part in parts]),
     )
 
 
@@ -94,7 +103,9 @@ def best_of_each(group: np.ndarray, keys: Sequence[np.ndarray], count: int) -> n
 
 
 def front(seconds: np.ndarray, reserved: np.ndarray) -> np.ndarray:
-    """Positions of the rows that no other row beats in both, fastest first (equal rows once)."""
+    """Positions of the rows that no other row beats in both, fastest first; equal rows once, the first of them."""
+    # Single precision, so that sums in another order are equal.
+    seconds, reserved = seconds.astype(np.float32), reserved.astype(np.float32)
     order = np.lexsort((reserved, seconds))
     least = np.minimum.accumulate(reserved[order])
     better = np.r_[True, least[1:] < least[:-1]] if order.size else np.zeros(0, dtype=bool)

@@ -23,6 +23,8 @@ class Question:
     """Layouts that keep states on the host count too."""
     by_memory: bool = False
     """The leanest layouts are wanted, not the fastest."""
+    runtime: str | None = None
+    """The one that must run the layouts (see `spec.rules`); None: any, or none as it stands."""
 
     @property
     def software(self) -> Implementation:

@@ -16,11 +16,13 @@ from meshwright.cost.step import step_time
 from meshwright.cost.verdict import RISK_SHARE
 from meshwright.plan.candidates import ZERO_STAGES, Candidates
 from meshwright.plan.question import Question
+from meshwright.plan.rank import TIE
 from meshwright.plan.result import Rejected
 from meshwright.plan.scan import Scan
+from meshwright.plan.words import longer
 from meshwright.spec.layout import Layout
 from meshwright.spec.notation import format_layout
-from meshwright.spec.units import duration, gib, percent
+from meshwright.spec.units import duration, gib
 
 STAGES = ("unsharded", "ZeRO-1", "ZeRO-2", "ZeRO-3")
 COMPUTE = ("forward", "backward", "head and embedding")
@@ -56,7 +58,7 @@ def _need(question: Question, found: Scan, index: int) -> str:
     need = float(found.too_big.reserved[index])
     if need <= capacity:
         return f"more than the {gib(question.cluster.host_memory_bytes)} of a host"
-    return f"{gib(need)} of {gib(capacity)}"
+    return f"{gib(need)}, a device has {gib(capacity)}"
 
 
 def _too_big(question: Question, found: Scan) -> list[Rejected]:
@@ -72,7 +74,7 @@ def _too_big(question: Question, found: Scan) -> list[Rejected]:
         none = not found.feasible_by_family[stage::ZERO_STAGES].any()
         keys = (simple[rows], found.too_big.reserved[rows])
         index = int(rows[np.lexsort(keys if none else keys[::-1])[0]])
-        which = f"no {name} layout fits: the leanest" if none else f"{name} layouts that do not fit: the plainest"
+        which = f"no {name} layout fits: the leanest" if none else f"{name} layouts that do not fit: the simplest"
         text = f"{which} needs {_need(question, found, index)}"
         lost.append(Rejected(text, count, format_layout(found.too_big.layout(index))))
     return lost
@@ -175,9 +177,19 @@ def _told(loser: _Loser, best: Estimate, node: int) -> str:
     """`tp16 crosses nodes: tensor communication 4.1 s of 9.8 s, 43.0 % slower`."""
     if loser.part == AT_RISK:
         return f"at risk: {gib(loser.reserved)} of {gib(best.memory.capacity_bytes)}, {duration(loser.seconds)} a step"
-    slower = loser.seconds / best.step_seconds - 1
-    against = f"{percent(slower)} slower" if slower > 0 else "no faster when simulated"
-    return f"{_what(loser, node)}: {loser.part} {duration(loser.part_seconds)} of {duration(loser.seconds)}, {against}"
+    times = loser.seconds / best.step_seconds
+    against = longer(times) if times > 1 else _not_faster(1 - times)
+    whole = f"of {duration(loser.seconds)}" if loser.part != "compute" else f"instead of {duration(_compute(best))}"
+    return f"{_what(loser, node)}: {loser.part} {duration(loser.part_seconds)} {whole}, {against}"
+
+
+def _not_faster(gain: float) -> str:
+    """What speaks against a layout that the closed form finds faster than the simulated best."""
+    return f"less than {TIE:.0%} faster" if gain <= TIE else "faster in closed form only: those simulated were not"
+
+
+def _compute(best: Estimate) -> float:
+    return sum(best.time[name] for name in COMPUTE)
 
 
 def _what(loser: _Loser, node: int) -> str:
@@ -197,7 +209,7 @@ def _what(loser: _Loser, node: int) -> str:
         case "recompute":
             return f"ac:{layout.recompute}"
         case "compute":
-            return "smaller or uneven pieces"
+            return "smaller matrices or uneven stages"
         case "launch":
             return f"mbs{layout.micro_batch} is launch-bound"
         case "offload":

@@ -16,7 +16,7 @@ Recomputation is the last resort at each step: selective, then full (Korthikanti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -51,15 +51,21 @@ class Thumb:
 
 
 def rule_of_thumb(question: Question) -> Thumb | None:
-    """The first layout of the tree that is legal and fits safely; None where its branches run out."""
+    """The first layout of the tree that is legal and fits safely, else the leanest that fits; None if none does."""
     q = question
     ways = list(_branches(q))
     columns = stack([way.layout for way in ways])
-    legal, _ = legal_mask(q.model, q.cluster, q.workload, columns, spare=q.spare)
+    legal, _ = legal_mask(q.model, q.cluster, q.workload, columns, runtime=q.runtime, spare=q.spare)
     peak = peak_memory(q.model, q.cluster, q.workload, columns, q.software)
-    fits = np.asarray(peak.reserved <= RISK_SHARE * q.cluster.device.memory_bytes)
-    chosen = np.flatnonzero(legal & fits)
-    return ways[int(chosen[0])] if chosen.size else None
+    capacity = q.cluster.device.memory_bytes
+    chosen = np.flatnonzero(legal & (peak.reserved <= RISK_SHARE * capacity))
+    if chosen.size:
+        return ways[int(chosen[0])]
+    need = np.where(legal, peak.reserved, np.inf)
+    leanest = int(np.argmin(need))
+    if need[leanest] > capacity:
+        return None
+    return replace(ways[leanest], because=f"{ways[leanest].because}, at risk of running out of memory")
 
 
 def _branches(q: Question) -> Iterator[Thumb]:
@@ -152,4 +158,7 @@ def _why(q: Question, degrees: Degrees) -> str:
         parts.append(f"context parallelism for {q.workload.seq_len:,} tokens ({degrees.context} ranks)")
     if degrees.pipeline > 1:
         parts.append(f"a pipeline of {degrees.pipeline} ranks for what is still too large")
-    return f"{', '.join(parts)}, ZeRO-1 over the {q.devices // degrees.ranks} data-parallel ranks"
+    data = q.devices // degrees.ranks
+    if data > 1:
+        parts.append(f"ZeRO-1 over the {data} data-parallel ranks")
+    return ", ".join(parts)

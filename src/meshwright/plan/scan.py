@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,14 +21,17 @@ from meshwright.plan.candidates import (
     whole_columns,
 )
 from meshwright.plan.question import Question
+from meshwright.plan.runtimes import runtime_bit, runtimes_of
 from meshwright.plan.space import Axes, axes, chunks, shapes, variants
 from meshwright.plan.states import Overflow, split_by_states
 from meshwright.spec.columns import LayoutColumns
 from meshwright.spec.layout import Layout
-from meshwright.spec.rules import legal_mask
+from meshwright.spec.rules import RUNTIMES, legal_mask
 
 KEPT = 3
 """Layouts of a family that may come to the shortlist."""
+KEPT_OF_RUNTIME = 4
+"""Layouts that one runtime runs, for the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +118,13 @@ class _Tally:
     def add(self, columns: LayoutColumns) -> None:
         """Decide a chunk: legality, then memory of what is legal, then time of what fits."""
         q = self.question
-        mask, reasons = legal_mask(q.model, q.cluster, q.workload, columns, spare=q.spare)
+        mask, reasons = legal_mask(q.model, q.cluster, q.workload, columns, runtime=q.runtime, spare=q.spare)
         self.searched += mask.size
         for reason, rows in reasons.items():
             self._refuse(reason, int(np.count_nonzero(rows)), columns, int(np.argmax(rows)))
         family = family_codes(columns, self.degrees)[mask]
-        legal = as_floats(columns.take(mask))
+        whole = columns.take(mask)
+        legal = as_floats(whole)
         self.memory_priced += family.size
         if not family.size:
             return
@@ -129,7 +133,8 @@ class _Tally:
         big = ~room
         self.too_big_by_family += np.bincount(family[big], minlength=self.too_big_by_family.size)
         self._leave(legal.take(big), family[big], peak.reserved[big])
-        self._keep(legal.take(room), family[room], peak.reserved[room])
+        runtimes = runtimes_of(q, whole.take(room), int(np.count_nonzero(room)))
+        self._keep(Candidates(legal.take(room), peak.reserved[room], np.zeros(runtimes.size), family[room], runtimes))
 
     def _refuse(self, reason: str, count: int, columns: LayoutColumns, first: int) -> None:
         known = self.illegal.get(reason)
@@ -138,27 +143,32 @@ class _Tally:
 
     def _leave(self, columns: LayoutColumns, family: np.ndarray, reserved: np.ndarray) -> None:
         """Keep the leanest of each family that does not fit."""
-        rows = Candidates(columns, reserved, np.full(reserved.size, np.inf), family)
+        unpriced = np.full(reserved.size, np.inf)
+        rows = Candidates(columns, reserved, unpriced, family, np.zeros_like(family))
         self.too_big.append(_whole(rows, best_of_each(family, [reserved], 1)))
 
-    def _keep(self, columns: LayoutColumns, family: np.ndarray, reserved: np.ndarray) -> None:
+    def _keep(self, fitting: Candidates) -> None:
         """Price what fits, count it, and keep what may matter."""
-        if not reserved.size:
+        if not len(fitting):
             return
         q = self.question
-        self.feasible_by_family += np.bincount(family, minlength=self.feasible_by_family.size)
-        seconds = np.broadcast_to(
-            step_time(q.model, q.cluster, q.workload, columns, q.software).total, reserved.shape
-        )  # one number where nothing in the chunk varies
-        rows = Candidates(columns, reserved, seconds, family)
+        self.feasible_by_family += np.bincount(fitting.family, minlength=self.feasible_by_family.size)
+        total = step_time(q.model, q.cluster, q.workload, fitting.columns, q.software).total
+        # The total is one number where nothing in the chunk varies.
+        rows = replace(fitting, seconds=np.broadcast_to(total, fitting.reserved.shape))
         self.kept.append(_whole(rows, self._best(rows)))
         self.fastest.append(_whole(rows, self._fastest(rows)))
-        self.pareto.append(_whole(rows, front(seconds, reserved)))
+        self.pareto.append(_whole(rows, front(rows.seconds, rows.reserved)))
 
     def _best(self, rows: Candidates) -> np.ndarray:
-        """The best of each family, those at risk apart."""
+        """The best of each family, and of all that a runtime runs; those at risk apart."""
         keys = [rows.reserved, rows.seconds] if self.question.by_memory else [rows.seconds, rows.reserved]
-        return best_of_each(rows.family * 2 + self._risky(rows), keys, KEPT)
+        risky = self._risky(rows)
+        found = [best_of_each(rows.family * 2 + risky, keys, KEPT)]
+        for runtime in RUNTIMES:
+            runs = np.flatnonzero(rows.runtimes & runtime_bit(runtime))
+            found.append(runs[best_of_each(risky[runs], [key[runs] for key in keys], KEPT_OF_RUNTIME)])
+        return np.unique(np.concatenate(found))
 
     def _fastest(self, rows: Candidates) -> np.ndarray:
         return best_of_each(rows.family, [self._risky(rows), rows.seconds, rows.reserved], 1)
@@ -187,4 +197,4 @@ class _Tally:
 def _whole(rows: Candidates, at: np.ndarray) -> Candidates:
     """The rows at these positions, with every column an array."""
     picked = rows.take(at)
-    return Candidates(whole_columns(picked.columns, at.size), picked.reserved, picked.seconds, picked.family)
+    return replace(picked, columns=whole_columns(picked.columns, at.size))

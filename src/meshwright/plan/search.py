@@ -9,27 +9,25 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from meshwright.cost.estimate import compose
-from meshwright.cost.memory import peak_memory
 from meshwright.cost.result import Estimate
-from meshwright.cost.step import step_time
-from meshwright.cost.verdict import RISK_SHARE
+from meshwright.cost.verdict import RISK_SHARE, verdict
 from meshwright.plan.advice import advice
 from meshwright.plan.candidates import Candidates
+from meshwright.plan.evidence import JUDGED, evidence
 from meshwright.plan.history import nearest_runs
 from meshwright.plan.question import Question
 from meshwright.plan.rank import rank
 from meshwright.plan.reasons import nothing_fits, reasons
+from meshwright.plan.remedies import refuse_precision, remedies
 from meshwright.plan.result import ParetoPoint, Plan, Rejected
 from meshwright.plan.scan import Progress, Scan, scan
+from meshwright.plan.shortlist import simulated_estimate
 from meshwright.plan.warnings import risky_alternative, warnings
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.columns import columns_of
 from meshwright.spec.errors import RequestError
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.notation import format_layout
-from meshwright.spec.rules import check_layout
 from meshwright.spec.rules.rule import divisors
 from meshwright.spec.workload import Workload
 
@@ -44,27 +42,33 @@ def make_plan(
     objective: str = "throughput",
     top: int = 5,
     offload: bool = False,
+    runtime: str | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The layouts that fit, best first, and why the others lost.
 
     `objective`: throughput (the fastest), memory (the leanest, ties by time) or devices (the fewest devices on which
-    a layout fits, then the fastest). `offload` adds layouts that keep states on the host. `progress` is told how many
-    layouts of how many are decided. Raises RequestError for an unknown objective and for a `top` below 1.
+    a layout fits, then the fastest). `offload` adds layouts that keep states on the host. `runtime` leaves only layouts
+    that this one runs. `progress` is told how many layouts of how many are decided. Raises RequestError for an unknown
+    objective or runtime, for a `top` below 1 and for a precision that
+    the device lacks.
     """
     if objective not in OBJECTIVES:
         raise RequestError(f"Unknown objective {objective!r}.", OBJECTIVES)
     if top < 1:
         raise RequestError(f"top is {top}.", ("1 or more",))
     started = time.perf_counter()
+    refuse_precision(Question(model, cluster, workload, cluster.devices))
     counts = divisors(cluster.devices) if objective == "devices" else (cluster.devices,)
     tried = _try(
-        [Question(model, cluster, workload, devices, offload, objective == "memory") for devices in counts], progress
+        [Question(model, cluster, workload, n, offload, objective == "memory", runtime) for n in counts], progress
     )
     question, found = tried.question, tried.found
     ranking = rank(question, found, top)
     shown = range(len(ranking.chosen))
     plans = tuple(_estimate(question, ranking.chosen.layout(i), float(ranking.seconds[i])) for i in shown)
+    near = nearest_runs(model, cluster, plans[0].layout, workload, JUDGED) if plans else ()
+    proof = evidence(near)
     told = reasons(question, found, plans, ranking.chosen.family.tolist())
     return Plan(
         plans=plans,
@@ -72,12 +76,16 @@ def make_plan(
         feasible=found.feasible,
         seconds=time.perf_counter() - started,
         rejected=(*told, *tried.failed),
-        pareto=_pareto(found.pareto),
+        pareto=_pareto(question, found.pareto),
         advice=advice(question, plans[0] if plans else None),
         warnings=_warnings(question, plans, ranking.risky),
-        nearest=nearest_runs(model, cluster, plans[0].layout, workload) if plans else (),
+        nearest=proof.shown,
+        error=proof.error,
+        remedies=() if plans else remedies(question),
         memory_priced=found.memory_priced,
         simulated=ranking.simulated,
+        by_runtime=ranking.by_runtime,
+        beaten=ranking.beaten,
     )
 
 
@@ -108,18 +116,17 @@ def _try(questions: list[Question], progress: Progress | None) -> _Tried:
 
 def _estimate(question: Question, layout: Layout, step_seconds: float) -> Estimate:
     """The Estimate of one layout with this step time."""
-    q, columns = question, columns_of(layout)
-    args = (q.model, q.cluster, q.workload)
-    notes = check_layout(*args, layout, spare=q.spare)
-    step = step_time(*args, columns, q.software)
-    peak = peak_memory(*args, columns, q.software)
-    return compose(*args, layout, step, peak, step_seconds, notes)
+    q = question
+    return simulated_estimate(
+        q.model, q.cluster, q.workload, layout, runtime=q.runtime, spare=q.spare, step_seconds=step_seconds
+    )
 
 
-def _pareto(rows: Candidates) -> tuple[ParetoPoint, ...]:
+def _pareto(question: Question, rows: Candidates) -> tuple[ParetoPoint, ...]:
+    capacity = question.cluster.device.memory_bytes
     return tuple(
-        ParetoPoint(format_layout(rows.layout(i)), float(rows.seconds[i]), float(rows.reserved[i]))
-        for i in range(len(rows))
+        ParetoPoint(format_layout(rows.layout(i)), float(rows.seconds[i]), need, verdict(need, capacity))
+        for i, need in enumerate(rows.reserved.tolist())
     )
 
 

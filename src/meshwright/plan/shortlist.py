@@ -10,19 +10,27 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.cost.estimate import compose, rank_layers
+from meshwright.cost.memory import peak_memory
 from meshwright.cost.pipeline import Passes, pipeline_seconds
+from meshwright.cost.result import Estimate
 from meshwright.cost.schedules import table, takes
 from meshwright.cost.simulate import simulate
 from meshwright.cost.step import StepTime, step_time
 from meshwright.plan.candidates import Candidates
 from meshwright.plan.question import Question
+from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import columns_of
+from meshwright.spec.implementation import load_implementation
 from meshwright.spec.layout import SCHEDULES, Layout
+from meshwright.spec.model import Model
+from meshwright.spec.rules import check_layout
+from meshwright.spec.workload import Workload
 
 SIZE = 32
 """Layouts that are simulated."""
 ACTIONS = 8_000
-"""Actions of schedule tables that are simulated in any case, best layouts first: some 50 ms."""
+"""Actions of the longest schedule table that is simulated, and of what is in any case, best layouts first: 50 ms."""
 ACTIONS_A_LAYOUT = 0.25
 """Further actions for each layout that was searched: simulation may take about a quarter of the scan's time."""
 
@@ -52,21 +60,54 @@ def reprice(question: Question, chosen: Candidates, budget: int) -> Repriced:
     left = budget
     for index in range(len(chosen)):
         layout = chosen.layout(index)
-        work = actions(layout, int(_at(step.micro_batches, index)))
-        if layout.pipeline > 1 and work <= left:
+        m = int(_at(step.micro_batches, index))
+        work = actions(layout, m)
+        if _may_run(layout, m) and work <= left:
             left -= work
             run[index] = True
             seconds[index] = simulated_seconds(layout, _row(step, index))
     return Repriced(seconds, run)
 
 
+def simulated_estimate(
+    model: Model,
+    cluster: Cluster,
+    workload: Workload,
+    layout: Layout,
+    *,
+    runtime: str | None = None,
+    spare: bool = False,
+    step_seconds: float | None = None,
+) -> Estimate:
+    """`cost.estimate.estimate` with the pipeline run event by event, as a plan prices its layouts.
+
+    `step_seconds` is that time where it is known already. Raises LayoutError as `check_layout` does.
+    """
+    notes = check_layout(model, cluster, workload, layout, runtime=runtime, spare=spare)
+    software = load_implementation(workload.implementation)
+    columns, layers = columns_of(layout), rank_layers(layout)
+    step = step_time(model, cluster, workload, columns, software, layers)
+    peak = peak_memory(model, cluster, workload, columns, software, layers)
+    seconds = _simulated_or_closed(layout, step) if step_seconds is None else step_seconds
+    return compose(model, cluster, workload, layout, step, peak, seconds, notes)
+
+
 def simulated_step_seconds(question: Question, layout: Layout) -> float:
     """Step seconds of one layout by simulation, or in closed form where its table is too long for that."""
     q = question
-    step = step_time(q.model, q.cluster, q.workload, columns_of(layout), q.software)
-    if layout.pipeline == 1 or actions(layout, int(step.micro_batches)) > ACTIONS:
+    return _simulated_or_closed(layout, step_time(q.model, q.cluster, q.workload, columns_of(layout), q.software))
+
+
+def _simulated_or_closed(layout: Layout, step: StepTime) -> float:
+    """Layers of stages given by hand stay with the closed form, which knows them."""
+    if layout.stage_layers or not _may_run(layout, int(step.micro_batches)):
         return float(step.total)
     return simulated_seconds(layout, step)
+
+
+def _may_run(layout: Layout, micro_batches: int) -> bool:
+    """Whether there is a pipeline, and its table is short enough."""
+    return layout.pipeline > 1 and actions(layout, micro_batches) <= ACTIONS
 
 
 def actions(layout: Layout, micro_batches: int) -> int:

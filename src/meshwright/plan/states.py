@@ -12,9 +12,9 @@ import numpy as np
 
 from meshwright.cost.memory import RankMemory, peak_memory
 from meshwright.plan.question import Question
-from meshwright.plan.space import DEGREES, FIXED, NO_PIPELINE, SHARDING, Shape, variants
+from meshwright.plan.space import DEGREES, FIXED, NO_PIPELINE, SHARDING, Shape, axes, shapes, variants
 from meshwright.spec.columns import LayoutColumns
-from meshwright.spec.layout import RECOMPUTE, SCHEDULES
+from meshwright.spec.layout import RECOMPUTE, SCHEDULES, Layout
 from meshwright.spec.rules import legal_mask
 
 
@@ -34,7 +34,7 @@ def split_by_states(question: Question, shapes: Sequence[Shape]) -> tuple[list[S
     """The shapes with the shardings whose states leave room, and the others."""
     q = question
     plain = _plain(shapes)
-    legal, _ = legal_mask(q.model, q.cluster, q.workload, plain, spare=q.spare)
+    legal, _ = legal_mask(q.model, q.cluster, q.workload, plain, runtime=q.runtime, spare=q.spare)
     peak = peak_memory(q.model, q.cluster, q.workload, plain, q.software)
     held = np.max(np.stack(np.broadcast_arrays(*[_states(rank) for rank in peak.ranks.values()])), axis=0)
     # Illegal ones stay in the space: the rules say what is wrong with them.
@@ -44,6 +44,21 @@ def split_by_states(question: Question, shapes: Sequence[Shape]) -> tuple[list[S
     left = [replace(shape, shardings=shape.shardings[:, ~part]) for shape, part in zip(shapes, parts, strict=True)]
     layouts = np.repeat([variants(q.model, q.workload, shape) for shape in shapes], sizes)
     return [shape for shape in left if shape.ways], Overflow(plain.take(over), peak.reserved[over], layouts[over])
+
+
+def leanest(question: Question) -> tuple[Layout, float] | None:
+    """The legal layout that needs the fewest bytes of a device, and those bytes; None where none is legal.
+
+    Looked for among one layout for each way to share states, as `Overflow` has them. Layouts for whose states the
+    hosts lack the memory do not count.
+    """
+    q = question
+    plain = _plain(shapes(axes(q.model, q.cluster, q.workload, q.devices), q.cluster, q.devices, offload=q.offload))
+    legal, _ = legal_mask(q.model, q.cluster, q.workload, plain, runtime=q.runtime, spare=q.spare)
+    peak = peak_memory(q.model, q.cluster, q.workload, plain, q.software)
+    need = np.where(legal & (peak.host <= q.cluster.host_memory_bytes), peak.reserved, np.inf)
+    index = int(np.argmin(need))
+    return (plain.row(index), float(need[index])) if np.isfinite(need[index]) else None
 
 
 def _plain(shapes: Sequence[Shape]) -> LayoutColumns:
