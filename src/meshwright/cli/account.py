@@ -70,7 +70,8 @@ def heading(job: Job, *more: str) -> Text:
 def memory_block(priced: Estimate) -> Group:
     """Bytes of the fullest device at the peak instant, part by part."""
     memory = priced.memory
-    host = f"; {gib(memory.host_bytes)} of host memory a node" if memory.host_bytes else ""
+    capacity = priced.cluster.host_memory_bytes
+    host = f"; {gib(memory.host_bytes)} of a host's {gib(capacity)}" if memory.host_bytes else ""
     title = (
         f"Memory: {gib(memory.reserved_bytes)} of {gib(memory.capacity_bytes)}, {memory.verdict}; "
         f"peak at {memory.peak_instant}{_where(priced, memory)}{host}"
@@ -101,7 +102,8 @@ def _parts_block(title: str, parts: Mapping[str, float], written: Callable[[floa
 
 def speed_block(priced: Estimate) -> Group:
     """Throughput and utilisation, sizes, and what is counted."""
-    states = f"{priced.state_bytes_per_parameter:.4g} bytes of states each"
+    each = "each" if priced.workload.tuning.kind == "full" else "for each that learns"
+    states = f"{priced.state_bytes_per_parameter:.4g} bytes of states {each}"
     rows = [
         ("speed", f"{priced.tokens_per_second_per_device:,.0f} tokens/s a device"),
         ("utilisation", f"MFU {percent(priced.mfu)}, HFU {percent(priced.hfu)}, bubble {percent(priced.bubble)}"),

@@ -53,8 +53,8 @@ def answer(
 
 def _price(job: Job, text: str) -> list[Estimate]:
     """Every layout of the list, those that fit first, then by step time. Raises LayoutError, which names the layout."""
-    from meshwright.cost.estimate import estimate
     from meshwright.cost.result import DOES_NOT_FIT
+    from meshwright.plan.shortlist import simulated_estimate
     from meshwright.spec.errors import LayoutError
     from meshwright.spec.notation import parse_layouts
 
@@ -62,7 +62,7 @@ def _price(job: Job, text: str) -> list[Estimate]:
     priced = []
     for layout in layouts:
         try:
-            priced.append(estimate(job.model, job.cluster, job.workload, layout))
+            priced.append(simulated_estimate(job.model, job.cluster, job.workload, layout))
         except LayoutError as error:
             if len(layouts) == 1:
                 raise

@@ -72,7 +72,8 @@ def ranked_table(plans: Sequence[Estimate]) -> RenderableType:
         )
         for rank, priced in enumerate(plans, 1)
     ]
-    return table((">", "layout", ">step", "", ">tokens/s/device", ">MFU", ">memory", "", ""), rows)
+    columns = (">", "layout", ">step", "", ">tokens/s/device", ">MFU", ">memory", "", "")
+    return table(columns, rows, drop=("MFU", "tokens/s/device"))
 
 
 def runtime_block(bests: Sequence[RuntimeBest]) -> Group:
@@ -130,7 +131,8 @@ def published_block(runs: Sequence[NearRun]) -> Group:
         "run", "model", "devices", "precision", "layout", ">seq × batch", ">tokens/s/device",
         ">measured", ">predicted", ">error",
     )  # fmt: skip
-    return titled("Nearest published runs: a step as measured, and as predicted of that very run", table(columns, rows))
+    shown = table(columns, rows, drop=("tokens/s/device", "seq × batch", "precision", "model"))
+    return titled("Nearest published runs: a step as measured, and as predicted of that very run", shown)
 
 
 def trust(job: Job, plan: Plan) -> list[str]:

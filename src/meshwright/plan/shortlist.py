@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.cost.estimate import compose, rank_layers
+from meshwright.cost.estimate import compose
 from meshwright.cost.memory import peak_memory
 from meshwright.cost.pipeline import Passes, pipeline_seconds
 from meshwright.cost.result import Estimate
@@ -85,9 +85,9 @@ def simulated_estimate(
     """
     notes = check_layout(model, cluster, workload, layout, runtime=runtime, spare=spare)
     software = load_implementation(workload.implementation)
-    columns, layers = columns_of(layout), rank_layers(layout)
-    step = step_time(model, cluster, workload, columns, software, layers)
-    peak = peak_memory(model, cluster, workload, columns, software, layers)
+    columns = columns_of(layout)
+    step = step_time(model, cluster, workload, columns, software)
+    peak = peak_memory(model, cluster, workload, columns, software)
     seconds = _simulated_or_closed(layout, step) if step_seconds is None else step_seconds
     return compose(model, cluster, workload, layout, step, peak, seconds, notes)
 

@@ -49,7 +49,8 @@ def page(topic: str, given: Inputs) -> Page:
         shown=table(("offloaded", ">states on the device", ">host memory a node", ">time a step"), rows),
         sent="Gradients down, parameters up, once a step; parameters also for every forward and backward when they are "
         "offloaded.",
-        saved=f"{s.master + s.moments:g} bytes a parameter of the device.",
+        saved=f"{s.main_gradient + s.master + s.moments:g} bytes a parameter of the device, shared as in ZeRO, "
+        f"and with stage 2 or 3 its gradient's {s.gradient:g}: they go to the host as they arise.",
         use="Few devices and a model that does not fit otherwise, with a large batch: the cost is once a step.",
         avoid="Enough devices for ZeRO-3. Small batches. Hosts with few cores or one socket.",
         sources=("Ren et al. 2021, arXiv:2101.06840", "Rajbhandari et al. 2021, arXiv:2104.07857"),
