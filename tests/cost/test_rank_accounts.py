@@ -10,6 +10,7 @@ import pytest
 from meshwright.cost.estimate import estimate
 from meshwright.cost.memory import Peak, peak_memory
 from meshwright.cost.parameters import parameters
+from meshwright.cost.rank_layers import balanced_layers, learned_layers
 from meshwright.cost.result import DOES_NOT_FIT, Estimate
 from meshwright.spec.cluster import Cluster, Device, Link
 from meshwright.spec.columns import columns_of, stack
@@ -211,3 +212,128 @@ def test_a_bubble_is_never_negative() -> None:
             found = estimate(replace(MODEL, layers=24), nodes(pipeline), work(24), layout)
             assert found.bubble >= 0, layout
             assert np.isclose(sum(found.time.values()), found.step_seconds)
+
+
+WIDE = replace(MODEL, layers=32)
+
+
+def learned(text: str, frozen: int, by_cost: bool = False) -> tuple[float, float, float]:
+    """Layers that learn on the first, an ordinary and the last rank."""
+    tuning = Tuning("frozen", frozen_layers=frozen)
+    found = learned_layers(WIDE, columns_of(parse_layout(text)), by_cost, tuning)
+    return float(found.first), float(found.middle), float(found.last)
+
+
+@pytest.mark.parametrize(
+    ("text", "frozen", "by_rank"),
+    [
+        ("pp4:1f1b", 12, (0, 8, 8)),
+        ("pp4:interleaved1f1b:4", 16, (4, 4, 4)),
+        ("pp4:interleaved1f1b:4", 24, (2, 2, 2)),
+        ("pp4:zbvzerobubble", 16, (4, 4, 4)),
+        ("pp4:zbvzerobubble", 24, (4, 4, 0)),
+        ("pp2:zbvzerobubble stages:7-21-3-1", 16, (1, 15, 15)),
+        ("pp4:interleaved1f1b:2 stages:1-2-3-4-5-6-7-4", 10, (5, 7, 4)),
+    ],
+)
+def test_layers_that_learn_lie_where_their_stages_do(text: str, frozen: int, by_rank: tuple[int, ...]) -> None:
+    """Stage i on rank i mod p; in a V, on rank i and on 2p - 1 - i (arXiv:2104.04473, arXiv:2401.10241)."""
+    assert learned(text, frozen) == pytest.approx(by_rank)
+
+
+def test_frozen_layers_of_an_interleaved_pipeline_have_no_backward() -> None:
+    full = priced("pp4:interleaved1f1b:4", WIDE)
+    half = priced("pp4:interleaved1f1b:4", WIDE, work(tuning=Tuning("frozen", frozen_layers=16)))
+    assert half.time["backward"] == pytest.approx(full.time["backward"] / 2)
+
+
+@pytest.mark.parametrize("text", ["pp4:1f1b", "pp4:interleaved1f1b:2", "pp2:zbvzerobubble", "pp8:zbvzerobubble"])
+def test_a_cut_by_cost_gives_every_rank_layers_and_no_more_than_its_stages_share(text: str) -> None:
+    """A stage gets at most one layer more than its share of layers and head together."""
+    layout = parse_layout(text)
+    model = replace(MODEL, layers=16, vocab=128_000)
+    found = balanced_layers(model, columns_of(layout), True)
+    head = model.vocab * model.hidden / ((parameters(model).total - 2 * model.vocab * model.hidden) / model.layers)
+    most = layout.virtual_stages * ((model.layers + head) / layout.stages + 1)
+    for rank in (found.first, found.middle, found.last):
+        assert float(rank) <= most
+    # the last stage may have the head alone, but in a V its rank has the first stage too
+    assert float(found.first) > 0
+    assert float(found.middle) > 0
+
+
+def test_layers_by_hand_count_on_the_rank_that_has_them() -> None:
+    """18 layers on rank 6 of 8, which holds 2 micro-batches of 32 under 1f1b (arXiv:1806.03377)."""
+    found = peak(parse_layout("pp8:1f1b stages:2-2-2-2-2-2-18-2"), WIDE)
+    assert int(found.stage) == 6
+    assert float(found.ranks[6].activations) == pytest.approx(float(found.ranks[1].activations) * (18 * 2) / (2 * 7))
+
+
+def test_a_step_lasts_at_least_as_long_as_the_slowest_ranks_own_work() -> None:
+    found = priced("pp2:zbvzerobubble stages:2-14-14-2", WIDE)
+    assert found.bubble >= 0
+
+
+def test_tied_tables_that_do_not_learn_are_neither_kept_twice_nor_summed() -> None:
+    tied = replace(WIDE, tied_embeddings=True)
+    for tuning in (LORA, Tuning("frozen", frozen_layers=8)):
+        found = priced("ddp2 pp2:1f1b", tied, work(tuning=tuning, states="mixed"))
+        untied = priced("ddp2 pp2:1f1b", replace(WIDE, vocab=64), work(tuning=tuning, states="mixed"))
+        table = 2 * 32000 * 2048
+        extra = sent(found, "data", "all-reduce")[1] - sent(untied, "data", "all-reduce")[1]
+        assert extra < table / 2, tuning
+
+
+def test_a_narrow_table_is_summed_at_its_own_width() -> None:
+    """OPT-350M has a table of width 512 under a hidden width of 1024."""
+    narrow = replace(MODEL, tied_embeddings=True, embedding_dim=512)
+    assert sent(priced("pp4:1f1b", narrow, work(states="mixed")), "data", "all-reduce")[1] == 2 * 32000 * 512
+
+
+def test_fsdp_scatters_only_the_gradients_that_there_are() -> None:
+    """Adapters of rank 8 on q, k, v and o: (2048 + 2048) x 8 twice and (2048 + 1024) x 8 twice a layer."""
+    found = priced("fsdp8 mbs4", workload=work(tuning=LORA, states="mixed"))
+    adapters = 30 * 8 * 2 * ((2048 + 2048) + (2048 + 1024))
+    assert sent(found, "data", "reduce-scatter")[1] == pytest.approx(2 * adapters * 7 / 8)
+
+
+def test_frozen_layers_exchange_nothing_backward() -> None:
+    full, half = (priced("tp8", WIDE, work(tuning=t)) for t in (Tuning(), Tuning("frozen", frozen_layers=16)))
+    for collective in ("all-gather", "reduce-scatter"):
+        assert sent(half, "tensor", collective)[0] == pytest.approx(sent(full, "tensor", collective)[0] * 3 / 4)
+    gathered, part = (priced("fsdp8", WIDE, work(tuning=t)) for t in (Tuning(), Tuning("frozen", frozen_layers=16)))
+    layer = 2 * (parameters(WIDE).total - 2 * 32000 * 2048 - 2048) / 32 * 7 / 8
+    less = sent(gathered, "data", "all-gather")[1] - sent(part, "data", "all-gather")[1]
+    assert less == pytest.approx(4 * 16 * layer)
+
+
+def test_a_learning_layers_gradient_is_whole_however_many_are_frozen() -> None:
+    ranks = [
+        peak(parse_layout("fsdp8"), replace(WIDE, vocab=64), work(tuning=tuning)).ranks[0]
+        for tuning in (Tuning(), Tuning("frozen", frozen_layers=16), Tuning("frozen", frozen_layers=31))
+    ]
+    assert float(ranks[0].gathered) == float(ranks[1].gathered) == float(ranks[2].gathered) > 0
+
+
+def test_in_a_pipeline_zero_2_keeps_and_sends_what_zero_1_does() -> None:
+    """PyTorch's stages synchronise gradients with the last micro-batch alone."""
+    one, two = priced("zero1:4 pp2:1f1b"), priced("zero2:4 pp2:1f1b")
+    assert two.memory.peak_bytes == one.memory.peak_bytes
+    assert two.step_seconds == one.step_seconds
+    assert sent(two, "data", "reduce-scatter") == sent(one, "data", "reduce-scatter")
+
+
+def test_adapters_on_attention_are_none_of_the_experts() -> None:
+    """Their gradients are summed over all data ranks, not over an expert's few."""
+    found = priced("ddp8 ep8", MIXTURE, work(tuning=LORA, states="mixed"))
+    adapters = 30 * 8 * 2 * ((2048 + 2048) + (2048 + 1024))
+    assert sent(found, "data", "all-reduce")[1] == pytest.approx(2 * 2 * adapters * 7 / 8)
+
+
+def test_the_host_memory_of_columns_is_that_of_single_layouts() -> None:
+    job = work(tuning=Tuning("frozen", frozen_layers=1))
+    layouts = [parse_layout(f"zero1:4 pp{p}:1f1b offload:optimizer") for p in (2, 4)]
+    software = load_implementation(job.implementation)
+    together = peak_memory(WIDE, nodes(16), job, stack(layouts), software).host
+    alone = [float(peak_memory(WIDE, nodes(16), job, columns_of(x), software).host) for x in layouts]
+    assert list(together) == pytest.approx(alone)

@@ -13,15 +13,15 @@ import numpy as np
 
 from meshwright.cost.collectives import Group, Tiers, all_gather_seconds, all_reduce_seconds, groups, tiers
 from meshwright.cost.rank_layers import is_v
-from meshwright.cost.shares import RankParameters
+from meshwright.cost.shares import RankParameters, gradients_whole
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.implementation import Implementation
 from meshwright.spec.model import Model
-from meshwright.spec.workload import StateBytes
+from meshwright.spec.workload import StateBytes, Tuning
 
 EVERY_MICRO_BATCH = "every micro-batch"
-"""When ZeRO-2 scatters its gradients: it has no room to add them up whole."""
+"""When ZeRO-2 scatters its gradients outside of a pipeline: it has no room to add them up whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,12 @@ class Flow:
 
 
 def gather_flows(
-    share: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster, learning: float
+    share: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster, learning: Number
 ) -> list[Flow]:
-    """ZeRO-3 and FSDP: one layer's parameters gathered twice and its gradients scattered, every micro-batch."""
+    """ZeRO-3 and FSDP: one layer's parameters gathered twice and its gradients scattered, every micro-batch.
+
+    `learning` is the share of its parameters that have gradients.
+    """
     on = np.where(np.asarray(layout.zero_stage) == 3, 1.0, 0.0)
     wire = np.where(np.asarray(layout.quantized_weights) > 0, 1.0, states.compute)
     grads = np.where(np.asarray(layout.quantized_gradients) > 0, 0.5, states.reduce)
@@ -61,13 +64,14 @@ def gather_flows(
         whole = group["shard"] if axis == "shard" else _expert_shard(layout, group)
         back = near if axis == "shard" else whole
         there = on * (np.asarray(kind) > 0)
-        for name, when, size, ring in (
-            ("all-gather", "forward", kind * wire, whole),
-            ("all-gather", "backward", kind * wire, back),
-            ("reduce-scatter", "backward", kind * grads * learning, whole),
+        scattered = there * np.where(gradients_whole(layout), 0.0, 1.0) * (np.asarray(learning) > 0)
+        for name, when, times, size, ring in (
+            ("all-gather", "forward", there, kind * wire, whole),
+            ("all-gather", "backward", there, kind * wire, back),
+            ("reduce-scatter", "backward", scattered, kind * grads * learning, whole),
         ):
             t = tiers(ring, cluster)
-            flows.append(Flow(name, when, there, size, size * (t.size - 1) / t.size, all_gather_seconds(size, t)))
+            flows.append(Flow(name, when, times, size, size * (t.size - 1) / t.size, all_gather_seconds(size, t)))
     return flows
 
 
@@ -86,7 +90,7 @@ def step_flows(
     micro_batches: Number,
     implementation: Implementation,
 ) -> list[Flow]:
-    """Once a step (ZeRO-2: gradients every micro-batch): a whole rank's gradients reduced, parameters gathered.
+    """A whole rank's gradients reduced and parameters gathered, once a step; ZeRO-2's gradients every micro-batch.
 
     They travel in buckets, so that each pays its collective's latency.
     """
@@ -105,7 +109,9 @@ def step_flows(
         replicas = np.maximum(np.floor(data.size / shard.size), 1)
         between = tiers(Group(replicas, shard.stride * shard.size), cluster)
         plain = np.where(stage == 0, 1.0, 0.0)
-        first, second = np.where(stage == 1, 1.0, 0.0), np.where(stage == 2, 1.0, 0.0)
+        held = gradients_whole(layout)
+        first, second = np.where((stage > 0) & held, 1.0, 0.0), np.where((stage == 2) & ~held, 1.0, 0.0)
+        pulled = np.where((stage == 1) | (stage == 2), 1.0, 0.0)
         across = np.where((stage > 0) & (replicas > 1), 1.0, 0.0)
         size = np.maximum(implementation.bucket_bytes, implementation.bucket_bytes_per_rank * data.size)
         buckets = np.maximum(np.ceil(gradients / size), 1.0)
@@ -119,7 +125,7 @@ def step_flows(
                  all_gather_seconds(bucket, part)),
             Flow("all-reduce", "gradients", across * buckets, slice_, 2 * _sent(slice_, between),
                  all_reduce_seconds(slice_, between)),
-            Flow("all-gather", "parameters", (first + second) * buckets, piece, _sent(piece, part),
+            Flow("all-gather", "parameters", pulled * buckets, piece, _sent(piece, part),
                  all_gather_seconds(piece, part)),
         ]  # fmt: skip
     return flows
@@ -129,12 +135,12 @@ def _sent(size: Number, t: Tiers) -> Number:
     return size * (t.size - 1) / t.size
 
 
-def tied_flows(model: Model, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> list[Flow]:
+def tied_flows(model: Model, tuning: Tuning, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> list[Flow]:
     """The gradient of a tied table, summed between the first and the last stage once a step."""
-    if not model.tied_embeddings:
+    if not model.tied_embeddings or tuning.kind == "lora" or (tuning.kind == "frozen" and tuning.frozen_layers):
         return []
     on = np.where((np.asarray(layout.pipeline) > 1) & ~is_v(layout), 1.0, 0.0)
-    size = model.vocab * model.hidden / layout.tensor * states.reduce
+    size = model.vocab * (model.embedding_dim or model.hidden) / layout.tensor * states.reduce
     pipeline = groups(layout)["pipeline"]
     t = tiers(Group(2, pipeline.stride * np.maximum(layout.pipeline - 1, 1)), cluster)
     return [Flow("all-reduce", "gradients", on, size, 2 * _sent(size, t), all_reduce_seconds(size, t))]

@@ -15,7 +15,7 @@ from meshwright.cost import operations as ops
 from meshwright.cost.layer import layer_operations
 from meshwright.cost.offload import host_bytes
 from meshwright.cost.pipeline import in_flight
-from meshwright.cost.rank_layers import RankLayers, learned_layers, rank_layers
+from meshwright.cost.rank_layers import RankLayers, given_by_rank, learned_layers, rank_layers
 from meshwright.cost.shares import FIRST, LAST, ORDINARY, RankShare, rank_share, sharded
 from meshwright.cost.states import bucket_bytes, gathered_bytes, state_shares
 from meshwright.cost.step import micro_batch_count
@@ -93,7 +93,7 @@ class Peak:
     """With fragmentation, context and communication buffers."""
     host: Number
     ranks: Mapping[int, RankMemory]
-    """Rank 0, the last one (-1), and an ordinary one (1) where that may be the fullest."""
+    """Rank 0, the last one (-1), and ordinary ones where they may be the fullest: the second, or, by hand, each."""
 
     def rank_bytes(self, position: int) -> Number:
         """The peak of the first (0) or the last (-1) pipeline rank alone."""
@@ -129,23 +129,29 @@ def peak_memory(
     model: Model, cluster: Cluster, workload: Workload, layout: LayoutColumns, implementation: Implementation
 ) -> Peak:
     """The fullest device's bytes: first, second and last pipeline rank are priced, the fullest one decides."""
-    layers = rank_layers(model, layout, implementation.balanced_by_cost)
-    shares = {k: rank_share(model, layout, workload.tuning, layers, k) for k in (FIRST, ORDINARY, LAST)}
+    by_cost, tuning = implementation.balanced_by_cost, workload.tuning
+    layers, learned = rank_layers(model, layout, by_cost), learned_layers(model, layout, by_cost, tuning)
+    shares = {k: rank_share(model, layout, tuning, layers, learned, k) for k in (FIRST, ORDINARY, LAST)}
     states = state_bytes(workload, model)
     job = _Job(model, workload, layout, implementation, states)
-    kept = _kept_by_layer(job)
-    ranks = {}
-    for position in (FIRST, LAST):
-        ranks[position] = _rank(job, shares[position], shares[ORDINARY], position, kept)
-    fuller = _fuller_in_between(model, layout, workload, layers)
+    kept, ordinary = _kept_by_layer(job), shares[ORDINARY]
+    ranks = {k: _rank(job, shares[k], ordinary, k, kept) for k in (FIRST, LAST)}
+    fuller = _fuller_in_between(layout, layers, learned)
     if np.any(fuller):
-        ranks[ORDINARY] = _rank(job, shares[ORDINARY], shares[ORDINARY], ORDINARY, kept).where(fuller)
+        for position, share in _between(job, ordinary).items():
+            shares[position] = share
+            ranks[position] = _rank(job, share, ordinary, position, kept).where(fuller)
     found = [(total, k, i) for k, rank in ranks.items() for i, total in enumerate(rank.peaks())]
     totals = np.stack(np.broadcast_arrays(*[total for total, _, _ in found]))
     best = np.argmax(totals, axis=0)
     peak = np.max(totals, axis=0)
     reached = cluster.device.efficiency
-    hosts = [host_bytes(shares[k].learned, shares[k].held, states, layout, cluster) for k in ranks]
+    hosts = [
+        np.where(
+            (k in (FIRST, LAST)) | fuller, host_bytes(shares[k].learned, shares[k].held, states, layout, cluster), 0
+        )
+        for k in ranks
+    ]
     return Peak(
         bytes=peak,
         stage=np.array([position for _, position, _ in found])[best],
@@ -175,11 +181,28 @@ class _Kept:
     """Alive inside a layer's backward: what was recomputed."""
 
 
-def _fuller_in_between(model: Model, layout: LayoutColumns, workload: Workload, layers: RankLayers) -> Number:
-    """Rows where the second rank may hold more than the first: it has more layers, or more that learn."""
-    learned = learned_layers(model, layout, workload.tuning, layers)
+def _fuller_in_between(layout: LayoutColumns, layers: RankLayers, learned: RankLayers) -> Number:
+    """Rows where an ordinary rank may hold more than the first: it has more layers, or more that learn."""
     more = (layers.middle > layers.first) | (learned.middle > learned.first)
     return (np.asarray(layout.pipeline) > 2) & more
+
+
+def _between(job: _Job, ordinary: RankShare) -> dict[int, RankShare]:
+    """Ordinary ranks to price: the second one speaks for all, but where layers are given by hand each for itself.
+
+    In columns of layouts it is the fullest one, with what the second one has in flight: an upper bound.
+    """
+    by_hand, layout, tuning = job.layout.stage_layers, job.layout, job.workload.tuning
+    if not isinstance(by_hand, tuple) or not by_hand:
+        return {ORDINARY: ordinary}
+    frozen = tuning.frozen_layers if tuning.kind == "frozen" else 0
+    found = {}
+    counts = zip(given_by_rank(by_hand, layout), given_by_rank(by_hand, layout, frozen), strict=True)
+    for rank, (held, learned) in enumerate(counts):
+        if 0 < rank < layout.pipeline - 1:
+            alike = RankLayers(0, held, 0), RankLayers(0, learned, 0)
+            found[rank] = rank_share(job.model, layout, tuning, *alike, ORDINARY)
+    return found
 
 
 def _kept_by_layer(job: _Job) -> _Kept:
@@ -202,7 +225,7 @@ def _kept_by_layer(job: _Job) -> _Kept:
 
 
 def _rank(job: _Job, share: RankShare, ordinary: RankShare, position: int, kept: _Kept) -> RankMemory:
-    """One pipeline rank: position 0 is the first, 1 the second, -1 the last."""
+    """One pipeline rank: position 0 is the first, -1 the last, others are ranks."""
     model, workload, layout, software, states = job.model, job.workload, job.layout, job.implementation, job.states
     z = ops.sizes(workload, layout)
     rank = layout.pipeline - 1 if position == LAST else position

@@ -37,13 +37,15 @@ def offload_seconds(
     mine, kept = sharded(learned, layout, 1), sharded(held, layout, 3) * states.compute
     link, sharers = cluster.host_link.bytes_per_s, _sharers(layout, cluster)
     optimizer, parameters = np.asarray(layout.offload_optimizer), np.asarray(layout.offload_parameters)
-    transfer = mine * (states.reduce + states.compute) / link
+    down = np.maximum(optimizer, parameters) * mine * states.reduce
+    up = optimizer * (1 - parameters) * mine * states.compute
     moved = mine * 2 * (states.master + states.moments + states.parameter)
     update = moved * sharers / HOST_ADAM_BYTES_PER_S
-    crossings = parameters * (2 * micro_batches + 1) * kept
-    on_disk = optimizer * 2 * mine * (states.master + states.moments + states.main_gradient) + crossings
+    loaded = parameters * 2 * micro_batches * kept
+    written = parameters * mine * states.compute
+    on_disk = optimizer * 2 * mine * (states.master + states.moments + states.main_gradient) + loaded + written
     disk = np.asarray(layout.offload_nvme) * on_disk * sharers / cluster.nvme_bytes_per_s
-    return optimizer * (transfer + update) + crossings / link + disk
+    return optimizer * update + (down + up + loaded) / link + disk
 
 
 def host_bytes(

@@ -248,23 +248,39 @@ def lora_parameters(model: Model, rank: int, targets: Sequence[str]) -> int:
     query projections, k or v both key-value ones. Every routed expert has adapters of its own. Raises WorkloadError
     for a projection that the model does not have.
     """
+    wanted = _adapted(model, targets)
+    dense = _adapters(mlp_matrices(model, model.ffn_hidden, False), rank, wanted)
+    moe, e = 0, model.experts
+    if e is not None:
+        moe = e.count * _adapters(mlp_matrices(model, e.ffn_hidden, False), rank, wanted)
+        shared = mlp_matrices(model, e.shared_ffn_hidden, False)
+        moe += _adapters(shared, rank, wanted) if e.shared_ffn_hidden else 0
+    mixtures = model.moe_layers
+    attention = _adapters(attention_matrices(model), rank, wanted)
+    return model.layers * attention + (model.layers - mixtures) * dense + mixtures * moe
+
+
+def routed_lora_parameters(model: Model, rank: int, targets: Sequence[str]) -> int:
+    """Of `lora_parameters`, the adapters of routed experts."""
+    e = model.experts
+    if e is None:
+        return 0
+    each = _adapters(mlp_matrices(model, e.ffn_hidden, False), rank, _adapted(model, targets))
+    return model.moe_layers * e.count * each
+
+
+def _adapted(model: Model, targets: Sequence[str]) -> set[str]:
+    """Names of the matrices that these targets mean."""
     latent = {"q": ("q_down", "q_up", "q"), "k": ("kv_down", "kv_up"), "v": ("kv_down", "kv_up"), "o": ("o",)}
     legal = ("q", "k", "v", "o", *mlp_matrices(model, 1, False))
     for target in targets:
         if target not in legal:
             raise WorkloadError(f"{model.name} has no projection {target!r} for an adapter.", legal=legal)
-    wanted = {name for t in targets for name in (latent.get(t, (t,)) if model.latent else (t,))}
+    return {name for t in targets for name in (latent.get(t, (t,)) if model.latent else (t,))}
 
-    def adapters(matrices: dict[str, Matrix]) -> int:
-        return rank * sum(rows + columns for name, (rows, columns, _) in matrices.items() if name in wanted)
 
-    dense = adapters(mlp_matrices(model, model.ffn_hidden, False))
-    moe, e = 0, model.experts
-    if e is not None:
-        moe = e.count * adapters(mlp_matrices(model, e.ffn_hidden, False))
-        moe += adapters(mlp_matrices(model, e.shared_ffn_hidden, False)) if e.shared_ffn_hidden else 0
-    mixtures = model.moe_layers
-    return model.layers * adapters(attention_matrices(model)) + (model.layers - mixtures) * dense + mixtures * moe
+def _adapters(matrices: dict[str, Matrix], rank: int, wanted: set[str]) -> int:
+    return rank * sum(rows + columns for name, (rows, columns, _) in matrices.items() if name in wanted)
 
 
 def _entries(model: Model, width: int) -> int:

@@ -46,6 +46,7 @@ class Traffic:
     """Bytes that one device sends in a step."""
     seconds: float
     exposed_seconds: float
+    """Seconds that they add to the step; of sends in a pipeline with what a rank waits for other ranks' sends."""
     bandwidth_to_hide: float
     """Bytes/s that the axis would need for the traffic to vanish behind compute; 0: cannot be hidden."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.cost import parameters as count
-from meshwright.cost.rank_layers import RankLayers, is_v, learned_layers
+from meshwright.cost.rank_layers import RankLayers, is_v
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.model import Model
 from meshwright.spec.workload import Tuning
@@ -95,6 +95,15 @@ def sharded(parameters: RankParameters, layout: LayoutColumns, from_stage: int) 
     return np.where(split, dense, parameters.total)
 
 
+def gradients_whole(layout: LayoutColumns) -> Number:
+    """Rows that keep gradients whole until the last micro-batch, so that ZeRO-2 and 3 share them only then.
+
+    In a pipeline: PyTorch's stages run all backwards but the last without gradient synchronisation
+    (torch.distributed.pipelining, `backward_maybe_with_nosync`).
+    """
+    return (np.asarray(layout.zero_stage) < 2) | (np.asarray(layout.pipeline) > 1)
+
+
 def learning_share(model: Model, tuning: Tuning) -> float:
     """Share of the parameters that learn."""
     part = count.parameters(model)
@@ -129,9 +138,10 @@ FIRST, ORDINARY, LAST = 0, 1, -1
 """Positions of a pipeline rank: the second one speaks for the ordinary ones, since it has the most in flight."""
 
 
-def rank_share(model: Model, layout: LayoutColumns, tuning: Tuning, layers: RankLayers, position: int) -> RankShare:
-    """The share of the first, the second or the last pipeline rank."""
-    learns = learned_layers(model, layout, tuning, layers)
+def rank_share(
+    model: Model, layout: LayoutColumns, tuning: Tuning, layers: RankLayers, learns: RankLayers, position: int
+) -> RankShare:
+    """The share of the first, of an ordinary or of the last pipeline rank, with its layers and those that learn."""
     index = {FIRST: "first", ORDINARY: "middle", LAST: "last"}[position]
     mine, learned = getattr(layers, index), getattr(learns, index)
     alone = np.where(np.asarray(layout.pipeline) == 1, 1.0, 0.0)
@@ -142,18 +152,29 @@ def rank_share(model: Model, layout: LayoutColumns, tuning: Tuning, layers: Rank
     edges = {FIRST: first + alone * last, ORDINARY: 0.0 * first, LAST: last + alone * first}[position]
     held = RankParameters(share.dense * mine + edges, share.expert * mine)
     if tuning.kind == "lora":
-        part = count.parameters(model)
-        adapters = count.lora_parameters(model, tuning.lora_rank, tuning.lora_targets)
-        ratio = adapters / (part.total - part.outside)
-        own, learned_edges = RankParameters(share.dense * mine * ratio, share.expert * mine * ratio), 0.0 * edges
+        own, learned_edges = _adapters(model, tuning, share, mine), 0.0 * edges
     else:
-        frozen_table = tuning.kind == "frozen" and tuning.frozen_layers > 0
-        table = embedding * _table(model, layout) if frozen_table else 0.0
-        learned_edges = edges - table
+        learned_edges = edges - _frozen_tables(model, layout, tuning, embedding, position)
         own = RankParameters(share.dense * learned + learned_edges, share.expert * learned)
     return RankShare(mine, learned, embedding, head, held, edges, learned_edges, own)
 
 
-def _table(model: Model, layout: LayoutColumns) -> Number:
+def _adapters(model: Model, tuning: Tuning, share: RankParameters, layers: Number) -> RankParameters:
+    """LoRA's adapters on so many layers, split over devices like the weights that they stand beside."""
+    whole = count.lora_parameters(model, tuning.lora_rank, tuning.lora_targets)
+    routed = count.routed_lora_parameters(model, tuning.lora_rank, tuning.lora_targets)
+    part, experts = count.parameters(model), model.experts
+    weights = model.moe_layers * experts.count * count.expert_parameters(model) if experts else 0
+    beside = part.total - part.outside - weights
+    expert = share.expert * (routed / weights) if weights else 0.0 * share.expert
+    return RankParameters(share.dense * layers * ((whole - routed) / beside), expert * layers)
+
+
+def _frozen_tables(model: Model, layout: LayoutColumns, tuning: Tuning, has_embedding: Number, position: int) -> Number:
+    """Embedding tables on a rank that frozen layers keep from learning, a tied table's copy at the head among them."""
+    if tuning.kind != "frozen" or not tuning.frozen_layers:
+        return 0.0
     part = count.parameters(model)
-    return part.embedding / layout.tensor + part.position
+    table = has_embedding * (part.embedding / layout.tensor + part.position)
+    copied = (np.asarray(layout.pipeline) > 1) & ~is_v(layout) & (position == LAST) & model.tied_embeddings
+    return table + np.where(copied, part.embedding / layout.tensor, 0.0)

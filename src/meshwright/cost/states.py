@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.shares import RankParameters, RankShare, sharded
+from meshwright.cost.shares import RankParameters, RankShare, expert_replicas, gradients_whole, sharded
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.implementation import Implementation
 from meshwright.spec.workload import StateBytes
@@ -24,8 +24,9 @@ def state_shares(
     second = np.asarray(layout.secondary_shard)
     copy = np.where(second > 0, states.compute * held.total / np.maximum(second, 1), 0.0)
     parameters = states.parameter * sharded(held, layout, 3) * (1.0 - np.asarray(layout.offload_parameters)) + copy
-    streamed = offloaded & (np.asarray(layout.zero_stage) >= 2)
-    gradients = states.gradient * sharded(learned, layout, 2) * np.where(streamed, 0.0, 1.0)
+    whole = gradients_whole(layout)
+    kept_gradients: Number = np.where(whole, learned.total, sharded(learned, layout, 2))
+    gradients = states.gradient * kept_gradients * np.where(offloaded & ~whole, 0.0, 1.0)
     kept = states.main_gradient + states.master + states.moments
     optimizer = kept * sharded(learned, layout, 1) * np.where(elsewhere, 0.0, 1.0)
     return parameters, gradients, optimizer
@@ -40,15 +41,19 @@ def gathered_bytes(
     as one.
     """
     stage, ranks = np.asarray(layout.zero_stage), np.asarray(layout.shard * layout.context)
-    layers = np.maximum(ordinary.layers, 1)
-    layer, learned = ordinary.held.total / layers, ordinary.learned.total / layers
+    layer = _shared(ordinary.held, layout) / np.maximum(ordinary.layers, 1)
+    learned = _shared(ordinary.learned, layout) / np.maximum(ordinary.learned_layers, 1)
     parameters = np.maximum(implementation.gathered_layers * layer, share.edges) * states.compute
     gradient = np.maximum(learned, share.learned_edges) * states.reduce
-    whole = np.where(stage == 3, parameters, 0.0) + np.where(stage >= 2, gradient, 0.0)
+    whole = np.where(stage == 3, parameters, 0.0) + np.where(gradients_whole(layout), 0.0, gradient)
     return np.where(ranks > 1, whole, 0.0)
 
 
+def _shared(parameters: RankParameters, layout: LayoutColumns) -> Number:
+    """Parameters that several ranks share; an expert with one replica in the shard group is whole as it is."""
+    return parameters.dense + np.where(expert_replicas(layout) > 1, parameters.expert, 0.0)
+
+
 def bucket_bytes(learned: RankParameters, layout: LayoutColumns, implementation: Implementation) -> Number:
-    """Bytes of the flat gradient copies that reductions work on: from ZeRO-2 on a layer's gradient is all there is."""
-    whole = np.asarray(layout.zero_stage) < 2
-    return np.where(whole, implementation.reduction_bytes, 0.0) * learned.total
+    """Bytes of the flat gradient copies that reductions work on: elsewhere a layer's is all there is."""
+    return np.where(gradients_whole(layout), implementation.reduction_bytes, 0.0) * learned.total

@@ -16,7 +16,16 @@ from meshwright.cost.pipeline import Passes, pipeline_seconds
 from meshwright.cost.rank_layers import RankLayers, learned_layers, rank_layers
 from meshwright.cost.rank_time import Edges, RankTime, activation_send_seconds, edge_passes, plus, rank_time
 from meshwright.cost.servers import server_seconds
-from meshwright.cost.shares import FIRST, LAST, ORDINARY, RankParameters, RankShare, rank_share, sharded
+from meshwright.cost.shares import (
+    FIRST,
+    LAST,
+    ORDINARY,
+    RankParameters,
+    RankShare,
+    gradients_whole,
+    rank_share,
+    sharded,
+)
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.implementation import Implementation
@@ -54,6 +63,8 @@ class StepTime:
     """Data-parallel collectives of a micro-batch (ZeRO-3)."""
     step_flows: tuple[Flow, ...]
     """Data-parallel collectives of a step, or a worker's push and pull."""
+    busy: Number
+    """Of `total`, from the first forward to the last backward."""
     window: Passes
     """Compute seconds of an average layer, forward and backward, that traffic could run beside."""
 
@@ -96,7 +107,9 @@ def step_time(
     r = rates(cluster.device, workload, implementation)
     states = state_bytes(workload, model)
     layers = rank_layers(model, layout, implementation.balanced_by_cost)
-    shares = [rank_share(model, layout, workload.tuning, layers, position) for position in (FIRST, ORDINARY, LAST)]
+    learns = learned_layers(model, layout, implementation.balanced_by_cost, workload.tuning)
+    positions = (FIRST, ORDINARY, LAST)
+    shares = [rank_share(model, layout, workload.tuning, layers, learns, position) for position in positions]
     learned = _most(layout, [share.learned for share in shares])
     m = micro_batch_count(workload, layout)
 
@@ -106,7 +119,6 @@ def step_time(
     layer = layer_time(model, workload, layout, implementation, compute, exchanges, gathers.layer)
     edges = _gathered_edges(edge_passes(model, workload, layout, r), gathers, layer, workload, implementation)
     accumulation = _accumulation_seconds(learned, layout, r, implementation)
-    learns = learned_layers(model, layout, workload.tuning, layers)
     send = activation_send_seconds(model, workload, layout, cluster)
     host = implementation.micro_batch_seconds
     ranks = rank_time(layout, layer.passes, edges, layers, learns, host, accumulation, send)
@@ -114,20 +126,22 @@ def step_time(
 
     window = (ranks.middle.input_gradient + ranks.middle.weight_gradient) * implementation.overlap
     whole = step_flows(learned, states, layout, cluster, 1.0, m, implementation)
-    whole += tied_flows(model, states, layout, cluster)
+    whole += tied_flows(model, workload.tuning, states, layout, cluster)
     reduced = _reduction_seconds(whole, window * float(workload.overlap), m, implementation)
     served, pushes = server_seconds(learned, states, layout, cluster, busy)
     own = np.where(np.asarray(layout.servers) > 0, 0.0, 1.0)
     parts["data communication"] = parts["data communication"] + reduced * own
     parts["servers"] = served + 0.0 * busy
     parts["optimizer"] = own * _optimizer_seconds(learned, states.total, layout, r, implementation)
-    parts["offload"] = offload_seconds(learned, shares[0].held, states, layout, cluster, m)
+    parts["offload"] = offload_seconds(
+        learned, _most(layout, [share.held for share in shares]), states, layout, cluster, m
+    )
     parts["fixed"] = implementation.step_seconds + 0.0 * busy
     after = ("servers", "optimizer", "offload", "fixed")
     total = busy + reduced * own + sum(parts[name] for name in after)
     sent = tuple(flow.times(own) for flow in whole) + pushes
     return StepTime(
-        total, parts, ranks, m, layers, learns, shares[0].held, tuple(exchanges), gathers, sent, layer.compute
+        total, parts, ranks, m, layers, learns, shares[0].held, tuple(exchanges), gathers, sent, busy, layer.compute
     )
 
 
@@ -136,17 +150,18 @@ def _gathers(
 ) -> Gathers:
     first, ordinary, last = shares
     each = np.maximum(ordinary.layers, 1)
-    learning = ordinary.learned.total / np.maximum(ordinary.held.total, 1.0)
+    held, learned = ordinary.held.total / each, ordinary.learned.total / np.maximum(ordinary.learned_layers, 1)
 
-    def outside(share: RankShare) -> RankParameters:
-        return RankParameters(share.edges, 0.0 * share.held.expert)
+    def outside(share: RankShare) -> list[Flow]:
+        edges = RankParameters(share.edges, 0.0 * share.held.expert)
+        return gather_flows(edges, states, layout, cluster, share.learned_edges / np.maximum(share.edges, 1.0))
 
     layer = RankParameters(ordinary.held.dense / each, ordinary.held.expert / each)
     head = np.where(np.asarray(layout.pipeline) > 1, 1.0, 0.0)
     return Gathers(
-        gather_flows(layer, states, layout, cluster, learning),
-        gather_flows(outside(first), states, layout, cluster, 1.0),
-        [flow.times(head) for flow in gather_flows(outside(last), states, layout, cluster, 1.0)],
+        gather_flows(layer, states, layout, cluster, learned / np.maximum(held, 1.0)),
+        outside(first),
+        [flow.times(head) for flow in outside(last)],
     )
 
 
@@ -184,7 +199,8 @@ def _accumulation_seconds(
 ) -> Number:
     """Seconds a micro-batch in which a sharded optimizer adds gradients to its own, a shard's from stage 2 on."""
     buffered = np.where(np.asarray(layout.zero_stage) > 0, implementation.accumulation_bytes, 0.0)
-    return sharded(learned, layout, 2) * buffered / r.raw_memory
+    added: Number = np.where(gradients_whole(layout), learned.total, sharded(learned, layout, 2))
+    return added * buffered / r.raw_memory
 
 
 def _pipeline_parts(
@@ -195,14 +211,15 @@ def _pipeline_parts(
     What the makespan has beyond the rank's own work is the bubble, and what sends add to it is their communication.
     """
     shape = (layout.schedule, layout.pipeline, m, layout.virtual_stages, ranks.middle)
-    busy = pipeline_seconds(*shape, ranks.send, ranks.first, ranks.last)
-    unsent = pipeline_seconds(*shape, 0.0, ranks.first, ranks.last)
+    work = m * (ranks.middle.total + ranks.edge)
+    busy = np.maximum(pipeline_seconds(*shape, ranks.send, ranks.first, ranks.last), work)
+    unsent = np.maximum(pipeline_seconds(*shape, 0.0, ranks.first, ranks.last), work)
     parts = {name: m * layers.middle * seconds for name, seconds in layer.forward.items()}
     for name, seconds in layer.backward.items():
         parts[name] = parts.get(name, 0.0) + m * learned.middle * seconds
     parts["head and embedding"] = m * ranks.edge
     parts["launch"] = parts["launch"] + m * ranks.fixed
-    parts["bubble"] = unsent - m * (ranks.middle.total + ranks.edge)
+    parts["bubble"] = unsent - work
     parts["pipeline communication"] = busy - unsent
     return parts, busy
 

@@ -35,14 +35,16 @@ def traffic(model: Model, workload: Workload, layout: LayoutColumns, step: StepT
         if count > 0 and float(sent) > 0:
             rows.append(_Row(axis, collective, count, count * float(sent), count * float(seconds)))
 
-    m, layers = float(step.micro_batches), float(step.layers.middle)
+    m, layers, learned = float(step.micro_batches), float(step.layers.middle), float(step.learned.middle)
     full = 1.0 if int(layout.recompute) == 2 else 0.0
     for x in step.exchanges:
-        count = float(x.forward + x.backward + full * x.replayed) * layers * m
+        count = (float(x.forward) * layers + float(x.backward + full * x.replayed) * learned) * m
         add(x.axis, x.collective, count, x.sent, x.seconds)
-    for flows, times in ((step.gathers.layer, layers), (step.gathers.embedding, 1.0), (step.gathers.head, 1.0)):
-        for flow in flows:
-            add("data", flow.collective, float(flow.count) * times * m, flow.sent, flow.seconds)
+    for flow in step.gathers.layer:
+        times = layers if flow.when == "forward" else learned
+        add("data", flow.collective, float(flow.count) * times * m, flow.sent, flow.seconds)
+    for flow in (*step.gathers.embedding, *step.gathers.head):
+        add("data", flow.collective, float(flow.count) * m, flow.sent, flow.seconds)
     data = "servers" if int(layout.servers) > 0 else "data"
     for flow in step.step_flows:
         add(data, flow.collective, float(flow.count), flow.sent, flow.seconds)

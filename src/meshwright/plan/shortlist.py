@@ -12,7 +12,7 @@ import numpy as np
 
 from meshwright.cost.estimate import compose
 from meshwright.cost.memory import peak_memory
-from meshwright.cost.pipeline import Passes, pipeline_seconds
+from meshwright.cost.pipeline import Passes
 from meshwright.cost.result import Estimate
 from meshwright.cost.schedules import table, takes
 from meshwright.cost.simulate import simulate
@@ -22,7 +22,7 @@ from meshwright.plan.question import Question
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import columns_of
 from meshwright.spec.implementation import load_implementation
-from meshwright.spec.layout import SCHEDULES, Layout
+from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.rules import check_layout
 from meshwright.spec.workload import Workload
@@ -131,9 +131,7 @@ def simulated_seconds(layout: Layout, step: StepTime) -> float:
         weight_gradient=_stages(layout, step, "weight_gradient"),
         send_seconds=float(step.send),
     )
-    code = SCHEDULES.index(layout.schedule)
-    closed = pipeline_seconds(code, layout.pipeline, m, v, step.rank, step.send, step.first, step.last)
-    return float(step.total) - float(closed) + run.makespan_seconds
+    return float(step.total) - float(step.busy) + run.makespan_seconds
 
 
 def _stages(layout: Layout, step: StepTime, name: str) -> list[float]:
@@ -150,6 +148,7 @@ def _row(step: StepTime, index: int) -> StepTime:
     return replace(
         step,
         total=_at(step.total, index),
+        busy=_at(step.busy, index),
         ranks=replace(
             step.ranks,
             middle=_passes(step.rank, index),

@@ -54,13 +54,14 @@ def page(topic: str, given: Inputs) -> Page:
         ),
         sent="Stages 1 and 2: a reduce-scatter of gradients and an all-gather of parameters, together DDP's bytes. "
         "Stage 3: two gathers of the parameters and a reduce-scatter of the gradients for every micro-batch, 1.5 "
-        "times DDP's bytes for one. Stage 2 reduces in every micro-batch.",
+        "times DDP's bytes for one. Stage 2 reduces in every micro-batch, outside of pipelines.",
         saved=f"Of {gib(totals[0])}, stage 1 saves {gib(totals[0] - totals[1])}, stage 2 {gib(totals[0] - totals[2])}, "
         f"stage 3 {gib(totals[0] - totals[3])} a rank. Activations stay as they are.",
         use="Stage 1 nearly always: it costs nothing. Stage 3 when the states do not fit otherwise and the network can "
         "gather a layer while the one before computes.",
-        avoid="Stage 2 or 3 with a pipeline: gradients and parameters would move for every micro-batch. Stage 3 for a "
-        "small model or with many small micro-batches over a slow network.",
+        avoid="Stage 2 in a pipeline: PyTorch keeps gradients whole until the last micro-batch, so that it saves "
+        "nothing over stage 1. Stage 3 in a pipeline, for a small model, or with small micro-batches over a slow network: "
+        "it gathers the parameters for each.",
         sources=("Rajbhandari et al. 2020, arXiv:1910.02054 sections 3.1, 5 and 7",),
         numbers={
             "parameters": given.parameters,

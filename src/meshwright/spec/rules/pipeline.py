@@ -152,10 +152,11 @@ def _gathered_again(job: Job, layout: Layout) -> str | None:
     m = job.workload.global_batch // (layout.data * layout.micro_batch)
     if layout.pipeline == 1 or layout.zero_stage < 2 or m <= 1:
         return None
-    what = "parameters are gathered" if layout.zero_stage == 3 else "gradients are reduced"
-    return (
-        f"With {m} micro-batches in a pipeline, each stage's {what} {m} times a step unless they stay whole in between."
-    )
+    if layout.zero_stage == 2:
+        return (
+            "In a pipeline PyTorch keeps gradients whole until the last micro-batch: ZeRO-2 saves nothing over ZeRO-1."
+        )
+    return f"With {m} micro-batches in a pipeline, each stage's parameters are gathered {m} times a step."
 
 
 def _few_micro_batches(job: Job, layout: Layout) -> str | None:
