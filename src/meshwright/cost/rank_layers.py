@@ -119,7 +119,7 @@ def _on_rank(cut: Cut, layout: LayoutColumns, rank: Number, frozen: int) -> Numb
     """Layers behind the frozen ones in all stages of a rank."""
     p, v, folded = np.asarray(layout.pipeline), np.asarray(layout.virtual_stages), is_v(layout)
     total: Number = 0.0
-    for chunk in range(int(np.max(v))):
+    for chunk in range(int(np.max(v, initial=1))):
         stage = np.where(folded & (chunk == 1), 2 * p - 1 - rank, chunk * p + rank)
         here = np.maximum(cut(stage + 1) - np.maximum(cut(stage), frozen), 0)
         total = total + np.where(chunk < v, here, 0.0)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.memory import RankMemory, peak_memory
+from meshwright.cost.memory import Peak, peak_memory
 from meshwright.plan.question import Question
 from meshwright.plan.space import DEGREES, FIXED, NO_PIPELINE, SHARDING, Shape, axes, shapes, variants
 from meshwright.spec.columns import LayoutColumns
-from meshwright.spec.layout import RECOMPUTE, SCHEDULES, Layout
+from meshwright.spec.layout import RECOMPUTE, SCHEDULES, V_SCHEDULES, Layout
 from meshwright.spec.rules import legal_mask
 
 
@@ -36,7 +36,11 @@ def split_by_states(question: Question, shapes: Sequence[Shape]) -> tuple[list[S
     plain = _plain(shapes)
     legal, _ = legal_mask(q.model, q.cluster, q.workload, plain, runtime=q.runtime, spare=q.spare)
     peak = peak_memory(q.model, q.cluster, q.workload, plain, q.software)
-    held = np.max(np.stack(np.broadcast_arrays(*[_states(rank) for rank in peak.ranks.values()])), axis=0)
+    folded = replace(plain, schedule=SCHEDULES.index(V_SCHEDULES[0]), virtual_stages=2)
+    in_a_v = peak_memory(q.model, q.cluster, q.workload, folded, q.software)
+    held = np.minimum(_states(peak), _states(in_a_v))
+    if q.software.balanced_by_cost:  # a cut by cost depends on the number of stages: nothing is decided for all
+        held = 0.0 * held
     # Illegal ones stay in the space: the rules say what is wrong with them.
     over = legal & (held > q.cluster.device.memory_bytes)
     sizes = [shape.ways for shape in shapes]
@@ -79,5 +83,7 @@ def _plain(shapes: Sequence[Shape]) -> LayoutColumns:
     )
 
 
-def _states(rank: RankMemory) -> np.ndarray:
-    return np.asarray(rank.parameters + rank.gradients + rank.optimizer)
+def _states(peak: Peak) -> np.ndarray:
+    """Bytes of the states on the rank that has most of them."""
+    each = [rank.parameters + rank.gradients + rank.optimizer for rank in peak.ranks.values()]
+    return np.asarray(np.max(np.stack(np.broadcast_arrays(*each)), axis=0))

@@ -60,8 +60,8 @@ def page(topic: str, given: Inputs) -> Page:
         use="Stage 1 nearly always: it costs nothing. Stage 3 when the states do not fit otherwise and the network can "
         "gather a layer while the one before computes.",
         avoid="Stage 2 in a pipeline: PyTorch keeps gradients whole until the last micro-batch, so that it saves "
-        "nothing over stage 1. Stage 3 in a pipeline, for a small model, or with small micro-batches over a slow network: "
-        "it gathers the parameters for each.",
+        "nothing over stage 1. Stage 3 in a pipeline, for a small model, or with small micro-batches over a slow "
+        "network: it gathers the parameters for each.",
         sources=("Rajbhandari et al. 2020, arXiv:1910.02054 sections 3.1, 5 and 7",),
         numbers={
             "parameters": given.parameters,
