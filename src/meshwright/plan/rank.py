@@ -146,11 +146,15 @@ def _varied(listed: _Listed, top: int) -> np.ndarray:
 
 
 def _kind(listed: _Listed, index: int) -> tuple[object, ...]:
-    """Equal for layouts that print the same time and memory and only trade context for data ranks."""
+    """Equal for layouts that print the same time and memory and differ in what then makes none.
+
+    That is: context for data ranks, ZeRO-2 for ZeRO-1 in a pipeline, another number of stages a rank.
+    """
     x = listed.rows.layout(index)
     replicas = x.replicate if x.shard > 1 else 1
-    split = (x.data * x.context, replicas, x.zero_stage, x.tensor, x.sequence_parallel, x.expert)
-    stages = (x.pipeline, x.schedule if x.pipeline > 1 else SCHEDULES[0], x.virtual_stages)
+    stage = 1 if x.zero_stage == 2 and x.pipeline > 1 else x.zero_stage
+    split = (x.data * x.context, replicas, stage, x.tensor, x.sequence_parallel, x.expert)
+    stages = (x.pipeline, x.schedule if x.pipeline > 1 else SCHEDULES[0])
     seconds, reserved = _printed(np.array([listed.seconds[index], listed.rows.reserved[index]])).tolist()
     return (*split, *stages, x.recompute, x.offload, f"{seconds:.3g}", f"{reserved:.3g}")
 

@@ -2,7 +2,8 @@
 
 Micro-batch conditions are those of torch.distributed.pipelining.schedules in PyTorch 2.13: Schedule1F1B and
 ScheduleDualPipeV need as many micro-batches as stages, the interleaved schedules a multiple of their rounds
-max(1, m // p). Megatron-LM has 1f1b and interleaved1f1b (micro-batches a multiple of p), DeepSpeed 1f1b and dualpipev;
+max(1, m // p). Megatron-LM has 1f1b and interleaved1f1b (micro-batches a multiple of p), DeepSpeed 1f1b
+(dualpipev is an open pull request, deepspeedai/DeepSpeed#8576);
 DeepSpeed's PipelineEngine asserts a ZeRO stage below 2.
 """
 
@@ -20,7 +21,7 @@ from meshwright.spec.rules.shape import by_hand
 _CODE = {name: code for code, name in enumerate(SCHEDULES)}
 _IN_ROUNDS = [_CODE["interleaved1f1b"], _CODE["interleavedzerobubble"]]
 _SPLIT_BACKWARD = [_CODE["interleavedzerobubble"], _CODE["zbvzerobubble"], _CODE["dualpipev"]]
-_OF_RUNTIME = {"megatron": ("1f1b", "interleaved1f1b"), "deepspeed": ("1f1b", "dualpipev")}
+_OF_RUNTIME = {"megatron": ("1f1b", "interleaved1f1b"), "deepspeed": ("1f1b",)}
 
 
 def _too_many_stages(job: Job, c: LayoutColumns) -> Any:
