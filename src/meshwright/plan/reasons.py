@@ -178,14 +178,11 @@ def _told(loser: _Loser, best: Estimate, node: int) -> str:
     if loser.part == AT_RISK:
         return f"at risk: {gib(loser.reserved)} of {gib(best.memory.capacity_bytes)}, {duration(loser.seconds)} a step"
     times = loser.seconds / best.step_seconds
-    against = longer(times) if times > 1 else _not_faster(1 - times)
+    if 1 - TIE <= times <= 1:
+        return f"{duration(loser.seconds)} at best: less than {TIE:.0%} faster, and less simple"
+    against = longer(times) if times > 1 else "faster in closed form only: those simulated were not"
     whole = f"of {duration(loser.seconds)}" if loser.part != "compute" else f"instead of {duration(_compute(best))}"
     return f"{_what(loser, node)}: {loser.part} {duration(loser.part_seconds)} {whole}, {against}"
-
-
-def _not_faster(gain: float) -> str:
-    """What speaks against a layout that the closed form finds faster than the simulated best."""
-    return f"less than {TIE:.0%} faster" if gain <= TIE else "faster in closed form only: those simulated were not"
 
 
 def _compute(best: Estimate) -> float:
