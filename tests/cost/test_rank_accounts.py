@@ -337,3 +337,10 @@ def test_the_host_memory_of_columns_is_that_of_single_layouts() -> None:
     together = peak_memory(WIDE, nodes(16), job, stack(layouts), software).host
     alone = [float(peak_memory(WIDE, nodes(16), job, columns_of(x), software).host) for x in layouts]
     assert list(together) == pytest.approx(alone)
+
+
+def test_frozen_parameters_stay_with_the_workers() -> None:
+    """Workers push 2 bytes of each adapter to the servers, and nothing of the weights."""
+    found = priced("ps8x4", workload=work(tuning=LORA, states="mixed"))
+    adapters = 30 * 8 * 2 * ((2048 + 2048) + (2048 + 1024))
+    assert sent(found, "servers", "push")[1] == pytest.approx(2 * adapters)

@@ -72,10 +72,6 @@ def test_as_many_servers_as_workers_send_what_a_ring_sends() -> None:
     assert float(moved.push + moved.pull) * 63 / 64 == pytest.approx(2 * 63 / 64 * 2e9)
 
 
-def test_frozen_parameters_stay_with_the_workers() -> None:
-    assert float(server_round(HELD, STATES, columns(16, 4), cluster(2), learning=0.01).push) == pytest.approx(2e7)
-
-
 def test_servers_hold_master_weights_moments_and_the_gradient() -> None:
     """4 + 8 + 2 bytes a parameter, over the servers; in fp32 4 + 8 + 4."""
     assert float(server_bytes(1e9, STATES, 4)) == 14e9 / 4

@@ -57,7 +57,7 @@ def sent(parameters: float, stage: int, ranks: int) -> float:
     share, layout, cluster = RankParameters(parameters, 0.0), data_parallel(stage, ranks), flat(1e9)
     flows: list[Flow] = [
         *gather_flows(share, states(), layout, cluster, 1.0),
-        *step_flows(share, states(), layout, cluster, 1.0, 1, load_implementation("fused")),
+        *step_flows(share, states(), layout, cluster, 1, load_implementation("fused")),
     ]
     return float(sum(flow.count * flow.sent for flow in flows))
 

@@ -86,11 +86,10 @@ def step_flows(
     states: StateBytes,
     layout: LayoutColumns,
     cluster: Cluster,
-    learning: float,
     micro_batches: Number,
     implementation: Implementation,
 ) -> list[Flow]:
-    """A whole rank's gradients reduced and parameters gathered, once a step; ZeRO-2's gradients every micro-batch.
+    """Gradients reduced and parameters gathered of all that a rank learns: once a step, or every micro-batch (ZeRO-2).
 
     They travel in buckets, so that each pays its collective's latency.
     """
@@ -103,8 +102,8 @@ def step_flows(
     ):
         if np.all(np.asarray(kind) == 0):
             continue
-        gradients = kind * states.reduce * learning
-        parameters = kind * states.compute * learning
+        gradients = kind * states.reduce
+        parameters = kind * states.compute
         whole, part = tiers(data, cluster), tiers(shard, cluster)
         replicas = np.maximum(np.floor(data.size / shard.size), 1)
         between = tiers(Group(replicas, shard.stride * shard.size), cluster)

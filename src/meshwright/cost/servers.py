@@ -53,21 +53,17 @@ def _weights(states: StateBytes) -> float:
     return states.master or states.parameter
 
 
-def server_round(
-    held: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster, learning: float = 1.0
-) -> ServerRound:
+def server_round(trained: RankParameters, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> ServerRound:
     """What one round moves, and how long its three parts take by themselves.
 
-    A push or a pull is an incast of all workers on `servers` links (Li et al., OSDI 2014); `learning` is the share of
-    the parameters that are trained.
+    A push or a pull is an incast of all workers on `servers` links (Li et al., OSDI 2014).
     """
     workers = layout.replicate
     servers = np.maximum(layout.servers, 1)
-    trained = held.total * learning
-    push, pull = trained * states.reduce, trained * states.compute
+    push, pull = trained.total * states.reduce, trained.total * states.compute
     bandwidth, alpha = _link(cluster)
     updates = np.where(np.asarray(layout.staleness) == 0, 1, workers)
-    moved = 2 * trained * (_weights(states) + states.moments) / servers
+    moved = 2 * trained.total * (_weights(states) + states.moments) / servers
     return ServerRound(
         push=push,
         pull=pull,
@@ -132,12 +128,11 @@ def worst_staleness(workers: Number, staleness: Number) -> Number:
 
 
 def server_seconds(
-    held: RankParameters,
+    trained: RankParameters,
     states: StateBytes,
     layout: LayoutColumns,
     cluster: Cluster,
     compute_seconds: Number,
-    learning: float = 1.0,
 ) -> tuple[Number, tuple[Flow, ...]]:
     """What servers add to a step whose compute takes `compute_seconds`, and the traffic of one worker.
 
@@ -147,7 +142,7 @@ def server_seconds(
     if not np.any(np.asarray(layout.servers) > 0):
         return 0.0, ()
     on = np.where(np.asarray(layout.servers) > 0, 1.0, 0.0)
-    moved = server_round(held, states, layout, cluster, learning)
+    moved = server_round(trained, states, layout, cluster)
     step = step_seconds(compute_seconds, layout.replicate, layout.staleness, moved)
     flows = (
         Flow("push", "gradients", on, moved.push, moved.push, moved.push_seconds),

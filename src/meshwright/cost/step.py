@@ -125,7 +125,7 @@ def step_time(
     parts, busy = _pipeline_parts(layout, layer, layers, learns, m, ranks)
 
     window = (ranks.middle.input_gradient + ranks.middle.weight_gradient) * implementation.overlap
-    whole = step_flows(learned, states, layout, cluster, 1.0, m, implementation)
+    whole = step_flows(learned, states, layout, cluster, m, implementation)
     whole += tied_flows(model, workload.tuning, states, layout, cluster)
     reduced = _reduction_seconds(whole, window * float(workload.overlap), m, implementation)
     served, pushes = server_seconds(learned, states, layout, cluster, busy)

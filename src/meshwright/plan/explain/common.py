@@ -51,7 +51,7 @@ def data_flows(given: Inputs, layout: LayoutColumns, micro_batches: int = 1) -> 
     rows = []
     for flow in gather_flows(share, given.state_bytes, layout, given.cluster, 1.0):
         rows.append((flow, micro_batches * float(flow.count)))
-    for flow in step_flows(share, given.state_bytes, layout, given.cluster, 1.0, micro_batches, software):
+    for flow in step_flows(share, given.state_bytes, layout, given.cluster, micro_batches, software):
         rows.append((flow, float(flow.count)))
     return [
         Flow(f.collective, f.when, count, float(f.size), float(f.sent), float(f.seconds))
