@@ -114,3 +114,9 @@ def test_a_table_without_any_price_is_answered_with_exit_code_1(
     path.write_text("\n".join(line for line in TABLE.splitlines() if not line.startswith(("good", "huge"))))
     assert main(["backtest", "--runs", str(path)]) == 1
     assert "0 of 1 runs scored" in capsys.readouterr().out
+
+
+def test_a_table_is_never_replaced_by_its_own_prices(capsys: pytest.CaptureFixture[str], mine: str) -> None:
+    assert main(["backtest", "--runs", mine, "--rows-out", mine]) == 2
+    assert "--rows-out" in capsys.readouterr().err
+    assert Path(mine).read_text() == TABLE

@@ -128,3 +128,32 @@ def test_a_wrong_request_is_refused_with_what_is_legal(
     assert out == ""
     assert err.startswith("error: ")
     assert told in err
+
+
+@pytest.mark.parametrize(
+    ("option", "number", "legal"), [("--frozen-layers", "32", "0 to 31"), ("--lora-rank", "9999", "1 to 4096")]
+)
+def test_what_no_layout_could_be_legal_for_is_refused_at_once(
+    capsys: pytest.CaptureFixture[str], option: str, number: str, legal: str
+) -> None:
+    assert main(["plan", "llama-2-7b", "--cluster", "8xA100-40GB", option, number]) == 2
+    assert legal in capsys.readouterr().err
+
+
+def test_adapters_need_no_more_devices_than_the_weights_and_their_own_states(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """8.03e9 x 2 bytes are 15 GiB: one device of 79 GiB holds them."""
+    job = ["plan", "llama-3-8b", "--cluster", "1xH100", "--global-batch", "16", "--lora-rank", "16"]
+    assert main(job) == 0
+    assert "devices at least" not in capsys.readouterr().out
+
+
+def test_a_layout_has_one_step_time_in_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["plan", "gpt3-13b", "--cluster", "16xA100-80GB", "--global-batch", "64", "--inter-node", "100Gbps", "--json"]
+    assert main(job) == 0
+    read = json.loads(capsys.readouterr().out)
+    shown = {plan["layout"]: plan["step_seconds"] for plan in read["plans"]}
+    line = {point["layout"]: point["step_seconds"] for point in read["pareto"]}
+    assert shown.keys() & line.keys()
+    assert all(line[layout] == shown[layout] for layout in shown.keys() & line.keys())

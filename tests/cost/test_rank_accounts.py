@@ -344,3 +344,10 @@ def test_frozen_parameters_stay_with_the_workers() -> None:
     found = priced("ps8x4", workload=work(tuning=LORA, states="mixed"))
     adapters = 30 * 8 * 2 * ((2048 + 2048) + (2048 + 1024))
     assert sent(found, "servers", "push")[1] == pytest.approx(2 * adapters)
+
+
+def test_hardware_flops_count_recomputed_attention_as_model_flops_do() -> None:
+    """Full recomputation runs the layers' forward again: a third of 6N and of the attention term, without the head."""
+    found = priced("ddp8 ac:full", MODEL, make_workload(4096, 8))
+    head = 6 * MODEL.vocab * MODEL.hidden * 8 * 4096
+    assert found.hardware_flops - found.model_flops == pytest.approx((found.model_flops - head) / 3, rel=0.01)

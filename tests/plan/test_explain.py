@@ -377,3 +377,15 @@ def test_a_wrong_request_exits_with_2_and_one_line(words: list[str], capsys: pyt
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
+
+
+def test_zero_1_takes_no_longer_than_ddp_and_zero_3_half_as_long_again() -> None:
+    """arXiv:1910.02054 section 7: the same bytes, and 1.5 times them."""
+    seconds = numbers("zero", ranks="8")["seconds"]
+    assert seconds["ZeRO-1"] == pytest.approx(seconds["DDP"])
+    assert seconds["ZeRO-3"] == pytest.approx(1.5 * seconds["DDP"], rel=1e-3)
+
+
+@pytest.mark.parametrize("schedule", ["zbvzerobubble", "dualpipev"])
+def test_a_v_has_two_stages_a_rank_unless_told_otherwise(schedule: str) -> None:
+    assert numbers("bubble", stages="8", micro_batches="32", schedule=schedule)["virtual_stages"] == 2

@@ -12,7 +12,7 @@ from meshwright.cost.result import AT_RISK, FITS
 from meshwright.plan.rank import rank
 from meshwright.plan.result import Plan
 from meshwright.plan.scan import scan
-from meshwright.plan.search import make_plan
+from meshwright.plan.search import device_counts, make_plan
 from meshwright.plan.shortlist import action_budget, reprice, simulated_step_seconds
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.cluster_text import parse_cluster
@@ -21,7 +21,7 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model_config import load_model
 from meshwright.spec.notation import parse_layout
 from meshwright.spec.rules.rule import divisors
-from meshwright.spec.workload import Workload
+from meshwright.spec.workload import Workload, make_workload
 from tests.plan.jobs import DENSE, question
 
 WORK = Workload(4096, 64)
@@ -77,7 +77,9 @@ def test_the_leanest_plan_needs_least_and_the_fastest_takes_least() -> None:
     assert lean[0].memory.reserved_bytes < fast[0].memory.reserved_bytes
     assert fast[0].step_seconds < lean[0].step_seconds
     need = [priced.memory.reserved_bytes for priced in lean]
-    assert need == sorted(need, key=lambda bytes_: round(bytes_ / need[0], 3))
+    # the first is the fastest of those within 1 % of the leanest; the others follow in order
+    assert need[0] <= 1.01 * min(need)
+    assert need[1:] == sorted(need[1:], key=lambda bytes_: round(bytes_ / min(need), 3))
 
 
 def test_the_fewest_devices_are_those_below_which_nothing_fits() -> None:
@@ -198,3 +200,10 @@ def test_one_device_has_one_kind_of_layout() -> None:
     plan = plan_of("gpt2", "1xA100-40GB", SHORT)
     assert {priced.layout.devices for priced in plan.plans} == {1}
     assert {replace(priced.layout, micro_batch=1, recompute="none") for priced in plan.plans} == {Layout()}
+
+
+def test_every_number_of_devices_of_a_node_is_tried_for_the_fewest() -> None:
+    """Three H100 hold Llama-2-13B with a batch that three ranks divide; one or two do not."""
+    plan = make_plan(load_model("llama-2-13b"), parse_cluster("8xH100"), make_workload(4096, 48), objective="devices")
+    assert plan.plans[0].layout.devices == 3
+    assert device_counts(parse_cluster("32xH100")) == (*range(1, 9), 16, 24, 32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,12 @@ def test_an_irregular_window_pattern_is_read_with_a_warning() -> None:
     model = read_config(wide)
     assert (model.attention_window, model.window_every) == (16, 2)
     assert "irregular" in model.warnings[0]
+
+
+def test_quantised_weights_are_read_as_unquantised_with_a_warning() -> None:
+    four_bits = read_config({**LLAMA, "quantization_config": {"bits": 4}})
+    assert "quantization_config" in four_bits.warnings[0]
+    assert replace(four_bits, warnings=()) == read_config(LLAMA)
 
 
 def test_megatron_arguments_are_read_with_megatrons_defaults() -> None:

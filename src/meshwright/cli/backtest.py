@@ -62,6 +62,8 @@ def answer(
 
     if role not in ROLES:
         raise RequestError(f"There is no role {role[:40]!r}.", ROLES)
+    if rows_out is not None and runs is not None and rows_out.resolve() == runs.resolve():
+        raise RequestError("--rows-out names the file of --runs, which it would replace.", ("another file",))
     table = history.runs() if runs is None else history.read_runs(runs)
     result = backtest(select_runs(table, source, device, "" if role == "all" else role), all_rows=all_rows)
     if rows_out is not None:

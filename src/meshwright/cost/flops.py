@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.cost import operations as ops
 from meshwright.cost.layer import layer_operations
 from meshwright.cost.parameters import matmul_parameters
@@ -51,11 +53,11 @@ def _attention_flops(model: Model, workload: Workload) -> float:
 
 
 def recomputed_flops(model: Model, workload: Workload, layout: Layout) -> float:
-    """Forward FLOPs that recomputation runs again in one step, all devices."""
+    """Forward FLOPs that recomputation runs again in one step, all devices; attention in full, as in `model_flops`."""
     if layout.recompute == "none":
         return 0.0
     whole = columns_of(Layout(micro_batch=1))
-    dense, moe = layer_operations(model, workload, whole)
+    dense, moe = layer_operations(model, replace(workload, causal=False), whole)
     share = model.moe_layers / model.layers
 
     def again(operations: list[ops.Operation]) -> float:

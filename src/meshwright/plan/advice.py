@@ -6,6 +6,7 @@ import math
 
 from meshwright.cost.parameters import parameters
 from meshwright.cost.result import FITS, Estimate
+from meshwright.cost.shares import learning_share
 from meshwright.cost.verdict import verdict
 from meshwright.plan.question import Question
 from meshwright.plan.rule_of_thumb import LONG_SEQUENCE, Thumb, rule_of_thumb
@@ -37,12 +38,20 @@ def advice(question: Question, best: Estimate | None) -> tuple[str, ...]:
 
 def _states(question: Question) -> str:
     q = question
-    total, each = parameters(q.model).total, state_bytes(q.workload, q.model).total
+    total, states = parameters(q.model).total, state_bytes(q.workload, q.model)
     have = q.cluster.device.memory_bytes
-    text = f"States: {count(total)} parameters × {each:.4g} bytes = {gib(total * each)}; a device has {gib(have)}"
-    if total * each <= have:
+    if q.workload.tuning.kind == "full":
+        need = total * states.total
+        sizes = f"{count(total)} parameters × {states.total:.4g} bytes"
+    else:
+        learned = learning_share(q.model, q.workload.tuning) * total
+        need = total * states.parameter + learned * (states.total - states.parameter)
+        more = states.total - states.parameter
+        sizes = f"{count(total)} parameters × {states.parameter:.4g} bytes + {count(learned)} that learn × {more:.4g}"
+    text = f"States: {sizes} = {gib(need)}; a device has {gib(have)}"
+    if need <= have:
         return f"{text}."
-    shared = -(-total * each // have)
+    shared = -(-need // have)
     return f"{text}, so that they need {shared:,.0f} devices at least."
 
 

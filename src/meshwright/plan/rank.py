@@ -95,7 +95,8 @@ def _listed(question: Question, rows: Candidates, size: int, budget: int) -> _Li
     printed = _printed(first)
     order = np.lexsort((second, first, best.columns.zero_stage, _axes(best), printed))
     near = order[first[order] <= (1 + TIE) * first.min()]
-    pick = near[np.lexsort((printed[near], *_complexity(best.take(near))))[0]]
+    keys = (second[near],) if question.by_memory else (printed[near], *_complexity(best.take(near)))
+    pick = near[np.lexsort(keys)[0]]
     order = np.r_[pick, order[order != pick]]
     return _Listed(best.take(order), priced.seconds[order], printed[order], int(priced.simulated.sum()))
 

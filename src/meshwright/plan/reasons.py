@@ -182,7 +182,7 @@ def _told(loser: _Loser, best: Estimate, node: int) -> str:
         return f"{duration(loser.seconds)} at best: less than {TIE:.0%} faster, and less simple"
     against = longer(times) if times > 1 else "faster in closed form only: those simulated were not"
     whole = f"of {duration(loser.seconds)}" if loser.part != "compute" else f"instead of {duration(_compute(best))}"
-    return f"{_what(loser, node)}: {loser.part} {duration(loser.part_seconds)} {whole}, {against}"
+    return f"{_what(loser, node)}: {loser.part} {duration(loser.part_seconds)} {whole}; {against}"
 
 
 def _compute(best: Estimate) -> float:

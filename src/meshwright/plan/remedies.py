@@ -34,13 +34,21 @@ class Remedy:
     """What it needs of a device."""
 
 
-def refuse_precision(question: Question) -> None:
-    """Raises WorkloadError where the device cannot compute in the workload's precision."""
-    device, wanted = question.cluster.device, question.workload.precision
+def refuse_job(question: Question) -> None:
+    """Raises RequestError for a job that no layout could be legal for: its precision, or what of the model learns."""
+    q = question
+    device, wanted = q.cluster.device, q.workload.precision
     legal = [name for name in ("bf16", "fp16", "fp32", "fp8") if name in device.peak_flops]
     if wanted not in legal:
         example = f", for example --precision {legal[0]}" if legal else ""
         raise WorkloadError(f"{device.name} has no {wanted} arithmetic: choose another precision{example}.", legal)
+    tuning = q.workload.tuning
+    if tuning.kind == "frozen" and tuning.frozen_layers >= q.model.layers:
+        text = f"{tuning.frozen_layers} frozen layers of {q.model.layers} leave none to learn."
+        raise WorkloadError(text, (f"0 to {q.model.layers - 1}",))
+    if tuning.kind == "lora" and tuning.lora_rank > q.model.hidden:
+        text = f"LoRA of rank {tuning.lora_rank} is wider than the {q.model.hidden} of {q.model.name}."
+        raise WorkloadError(text, (f"1 to {q.model.hidden}",))
 
 
 def remedies(question: Question) -> tuple[Remedy, ...]:

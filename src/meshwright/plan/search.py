@@ -18,7 +18,7 @@ from meshwright.plan.history import nearest_runs
 from meshwright.plan.question import Question
 from meshwright.plan.rank import rank
 from meshwright.plan.reasons import nothing_fits, reasons
-from meshwright.plan.remedies import refuse_precision, remedies
+from meshwright.plan.remedies import refuse_job, remedies
 from meshwright.plan.result import ParetoPoint, Plan, Rejected
 from meshwright.plan.scan import Progress, Scan, scan
 from meshwright.plan.shortlist import simulated_estimate
@@ -32,6 +32,8 @@ from meshwright.spec.rules.rule import divisors
 from meshwright.spec.workload import Workload
 
 OBJECTIVES = ("throughput", "memory", "devices")
+NODE_BY_NODE = 8
+"""Nodes up to which every number of them is tried for the fewest devices."""
 
 
 def make_plan(
@@ -47,19 +49,19 @@ def make_plan(
 ) -> Plan:
     """The layouts that fit, best first, and why the others lost.
 
-    `objective`: throughput (the fastest), memory (the leanest, ties by time) or devices (the fewest devices on which
-    a layout fits, then the fastest). `offload` adds layouts that keep states on the host. `runtime` leaves only layouts
-    that this one runs. `progress` is told how many layouts of how many are decided. Raises RequestError for an unknown
-    objective or runtime, for a `top` below 1 and for a precision that
-    the device lacks.
+    `objective`: throughput (the fastest), memory (the leanest, the fastest of those within 1 %) or devices (the fewest
+    of `device_counts` on which a layout fits, then the fastest). `offload` adds layouts that keep states on the host.
+    `runtime` leaves only layouts that this one runs. `progress` is told how many layouts of how many are decided.
+    Raises RequestError for an unknown objective or runtime, for a `top` below 1, for a precision that the device lacks
+    and for layers or adapters that the model does not have.
     """
     if objective not in OBJECTIVES:
         raise RequestError(f"Unknown objective {objective!r}.", OBJECTIVES)
     if top < 1:
         raise RequestError(f"top is {top}.", ("1 or more",))
     started = time.perf_counter()
-    refuse_precision(Question(model, cluster, workload, cluster.devices))
-    counts = divisors(cluster.devices) if objective == "devices" else (cluster.devices,)
+    refuse_job(Question(model, cluster, workload, cluster.devices))
+    counts = device_counts(cluster) if objective == "devices" else (cluster.devices,)
     tried = _try(
         [Question(model, cluster, workload, n, offload, objective == "memory", runtime) for n in counts], progress
     )
@@ -76,7 +78,7 @@ def make_plan(
         feasible=found.feasible,
         seconds=time.perf_counter() - started,
         rejected=(*told, *tried.failed),
-        pareto=_pareto(question, found.pareto),
+        pareto=_pareto(question, found.pareto, plans),
         advice=advice(question, plans[0] if plans else None),
         warnings=_warnings(question, plans, ranking.risky),
         nearest=proof.shown,
@@ -87,6 +89,17 @@ def make_plan(
         by_runtime=ranking.by_runtime,
         beaten=ranking.beaten,
     )
+
+
+def device_counts(cluster: Cluster) -> tuple[int, ...]:
+    """Numbers of devices on which `objective="devices"` looks for a layout, fewest first.
+
+    All of them in one node, whole nodes up to NODE_BY_NODE, and beyond that the divisors of the cluster's devices.
+    """
+    per_node = cluster.devices_per_node
+    nodes = range(per_node, min(NODE_BY_NODE, cluster.nodes) * per_node + 1, per_node)
+    counts = {*range(1, per_node + 1), *nodes, *divisors(cluster.devices)}
+    return tuple(sorted(n for n in counts if n <= per_node or n % per_node == 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +135,16 @@ def _estimate(question: Question, layout: Layout, step_seconds: float) -> Estima
     )
 
 
-def _pareto(question: Question, rows: Candidates) -> tuple[ParetoPoint, ...]:
+def _pareto(question: Question, rows: Candidates, shown: tuple[Estimate, ...]) -> tuple[ParetoPoint, ...]:
+    """The line, with the step time that was simulated where the layout is shown."""
     capacity = question.cluster.device.memory_bytes
-    return tuple(
-        ParetoPoint(format_layout(rows.layout(i)), float(rows.seconds[i]), need, verdict(need, capacity))
+    simulated = {plan.layout: plan.step_seconds for plan in shown}
+    points = [
+        ParetoPoint(format_layout(layout), simulated.get(layout, float(rows.seconds[i])), need, verdict(need, capacity))
         for i, need in enumerate(rows.reserved.tolist())
-    )
+        for layout in (rows.layout(i),)
+    ]
+    return tuple(sorted(points, key=lambda point: point.step_seconds))
 
 
 def _warnings(question: Question, plans: tuple[Estimate, ...], risky: bool) -> tuple[str, ...]:

@@ -64,6 +64,8 @@ def _read(config: Mapping[str, Any], name: str, where: str) -> Model:
     reader = _text_part(outer)
     family = _family(reader)
     fields = read_fields(FAMILIES.get(family, UNKNOWN), reader)
+    if outer.find("quantization_config")[1] or reader.find("quantization_config")[1]:
+        reader.warnings.append("quantization_config: left out; every weight is priced unquantised")
     model = Model(name=name, family=family, warnings=tuple(reader.warnings), source=outer.text("_source"), **fields)
     return checked(model, where)
 

@@ -45,13 +45,19 @@ def states_on_rank(given: Inputs, layout: LayoutColumns, learning: float = 1.0) 
 
 
 def data_flows(given: Inputs, layout: LayoutColumns, micro_batches: int = 1) -> list[Flow]:
-    """The collectives of one step on the data axis that happen at all; the model counts as one layer."""
+    """The collectives of one step on the data axis that happen at all; the model counts as one layer and one bucket.
+
+    The textbook's collectives start at once.
+    """
     share = RankParameters(given.parameters, 0.0)
-    software = load_implementation(given.workload.implementation)
+    software = replace(load_implementation(given.workload.implementation), bucket_bytes=float("inf"))
+    device = given.cluster.device
+    prompt = replace(device, efficiency=replace(device.efficiency, collective_overhead_s=0.0))
+    nodes = replace(given.cluster, device=prompt)
     rows = []
-    for flow in gather_flows(share, given.state_bytes, layout, given.cluster, 1.0):
+    for flow in gather_flows(share, given.state_bytes, layout, nodes, 1.0):
         rows.append((flow, micro_batches * float(flow.count)))
-    for flow in step_flows(share, given.state_bytes, layout, given.cluster, micro_batches, software):
+    for flow in step_flows(share, given.state_bytes, layout, nodes, micro_batches, software):
         rows.append((flow, float(flow.count)))
     return [
         Flow(f.collective, f.when, count, float(f.size), float(f.sent), float(f.seconds))

@@ -17,7 +17,7 @@ from meshwright.spec.cluster import Cluster, Link
 from meshwright.spec.cluster_text import parse_cluster
 from meshwright.spec.columns import columns_of
 from meshwright.spec.errors import RequestError
-from meshwright.spec.layout import Layout
+from meshwright.spec.layout import V_SCHEDULES, Layout
 from meshwright.spec.model import Experts, Model
 from meshwright.spec.workload import StateBytes, Workload, make_workload
 
@@ -118,6 +118,8 @@ def read_inputs(
         cluster = cluster or _usual_cluster(layout.devices)
     values |= {k: v for k, v in _from_nouns(topic, model, cluster, layout).items() if k in topic.options}
     values |= {name: OPTIONS[name].read(name, str(text)) for name, text in given.items()}
+    if "virtual_stages" in topic.options and "virtual_stages" not in given and layout is None:
+        values["virtual_stages"] = 2 if values.get("schedule") in V_SCHEDULES else values["virtual_stages"]
     if model is not None and "seq_len" not in given:
         values["seq_len"] = min(values.get("seq_len", DEFAULTS["seq_len"]), model.max_positions)
     if layout is not None and model is not None and cluster is not None:

@@ -66,6 +66,14 @@ RULES: tuple[Rule, ...] = (
         _explain_frozen,
     ),
     Rule(
+        "LoRA wider than the model",
+        lambda job, c: job.workload.tuning.kind == "lora" and job.workload.tuning.lora_rank > job.model.hidden,
+        lambda job, layout: (
+            f"LoRA of rank {job.workload.tuning.lora_rank} is wider than the {job.model.hidden} of {job.model.name}.",
+            (f"rank 1 to {job.model.hidden}",),
+        ),
+    ),
+    Rule(
         "LoRA on a gate that the model does not have",
         lambda job, c: (
             job.workload.tuning.kind == "lora"
