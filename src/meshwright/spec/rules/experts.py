@@ -40,6 +40,15 @@ def _explain_ranks(job: Job, layout: Layout) -> Refusal:
     return text, _legal(job, layout, _ranks(layout))
 
 
+def _explain_shards(job: Job, layout: Layout) -> Refusal:
+    shards = layout.shard * layout.context * layout.tensor
+    text = (
+        f"torchtitan takes expert ranks from shard × context × tensor = {shards}: it has no room for ep{layout.expert} "
+        "among replicas."
+    )
+    return text, tuple(f"ep{degree}" for degree in divisors(shards) if degree < layout.expert)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "expert parallelism of a model without experts",
@@ -66,22 +75,18 @@ RULES: tuple[Rule, ...] = (
         refused_by=frozenset({"deepspeed"}),
     ),
     Rule(
+        "torchtitan's expert ranks exceed shard × context × tensor",
+        lambda job, c: (c.expert > 1) & (c.shard * c.context * c.tensor % c.expert != 0),
+        _explain_shards,
+        refused_by=frozenset({"pytorch"}),
+    ),
+    Rule(
         "Megatron's expert parallelism does not train in fp16",
         lambda job, c: (c.expert > 1) & (job.workload.precision == "fp16"),
         lambda job, layout: ("Expert parallelism in fp16 is refused by Megatron's argument check.", ("bf16",)),
         refused_by=frozenset({"megatron"}),
     ),
 )
-
-
-def _beyond_shards(job: Job, layout: Layout) -> str | None:
-    shards = layout.shard * layout.context * layout.tensor
-    if layout.expert == 1 or shards % layout.expert == 0:
-        return None
-    return (
-        f"torchtitan takes expert ranks from shard × context × tensor = {shards}: it has no room for ep{layout.expert} "
-        "among replicas."
-    )
 
 
 def _beyond_node(job: Job, layout: Layout) -> str | None:
@@ -91,4 +96,4 @@ def _beyond_node(job: Job, layout: Layout) -> str | None:
     return f"Expert parallelism over {layout.expert} ranks leaves the node of {node} devices: all-to-alls cross nodes."
 
 
-NOTES: tuple[Note, ...] = (_beyond_shards, _beyond_node)
+NOTES: tuple[Note, ...] = (_beyond_node,)
