@@ -10,7 +10,7 @@ import pytest
 from meshwright.cost.estimate import estimate
 from meshwright.cost.memory import Peak, peak_memory
 from meshwright.cost.parameters import parameters
-from meshwright.cost.rank_layers import balanced_layers, learned_layers
+from meshwright.cost.rank_layers import balanced_layers, learned_layers, rank_layers
 from meshwright.cost.result import DOES_NOT_FIT, Estimate
 from meshwright.spec.cluster import Cluster, Device, Link
 from meshwright.spec.columns import columns_of, stack
@@ -220,7 +220,8 @@ WIDE = replace(MODEL, layers=32)
 def learned(text: str, frozen: int, by_cost: bool = False) -> tuple[float, float, float]:
     """Layers that learn on the first, an ordinary and the last rank."""
     tuning = Tuning("frozen", frozen_layers=frozen)
-    found = learned_layers(WIDE, columns_of(parse_layout(text)), by_cost, tuning)
+    layout = columns_of(parse_layout(text))
+    found = learned_layers(WIDE, layout, by_cost, tuning, rank_layers(WIDE, layout, by_cost))
     return float(found.first), float(found.middle), float(found.last)
 
 

@@ -15,7 +15,7 @@ from meshwright.cost import operations as ops
 from meshwright.cost.layer import layer_operations
 from meshwright.cost.offload import host_bytes
 from meshwright.cost.pipeline import in_flight
-from meshwright.cost.rank_layers import RankLayers, given_by_rank, learned_layers, rank_layers
+from meshwright.cost.rank_layers import RankLayers, given_by_rank, learned_layers, one_of, rank_layers
 from meshwright.cost.shares import FIRST, LAST, ORDINARY, RankShare, rank_share, sharded
 from meshwright.cost.states import bucket_bytes, gathered_bytes, state_shares
 from meshwright.cost.step import micro_batch_count
@@ -130,7 +130,8 @@ def peak_memory(
 ) -> Peak:
     """The fullest device's bytes: first, second and last pipeline rank are priced, the fullest one decides."""
     by_cost, tuning = implementation.balanced_by_cost, workload.tuning
-    layers, learned = rank_layers(model, layout, by_cost), learned_layers(model, layout, by_cost, tuning)
+    layers = rank_layers(model, layout, by_cost)
+    learned = learned_layers(model, layout, by_cost, tuning, layers)
     shares = {k: rank_share(model, layout, tuning, layers, learned, k) for k in (FIRST, ORDINARY, LAST)}
     states = state_bytes(workload, model)
     job = _Job(model, workload, layout, implementation, states)
@@ -262,7 +263,7 @@ def _waiting_logits(layout: LayoutColumns, flying: Number) -> Number:
 
     Only schedules that run all forwards first let them wait.
     """
-    first = np.isin(np.asarray(layout.schedule), [SCHEDULES.index(name) for name in ("gpipe", "loopedbfs")])
+    first = one_of(layout.schedule, (SCHEDULES.index("gpipe"), SCHEDULES.index("loopedbfs")))
     return np.where(first & (np.asarray(layout.pipeline) > 1), np.maximum(flying - 1, 0), 0.0)
 
 

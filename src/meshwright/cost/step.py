@@ -107,7 +107,7 @@ def step_time(
     r = rates(cluster.device, workload, implementation)
     states = state_bytes(workload, model)
     layers = rank_layers(model, layout, implementation.balanced_by_cost)
-    learns = learned_layers(model, layout, implementation.balanced_by_cost, workload.tuning)
+    learns = learned_layers(model, layout, implementation.balanced_by_cost, workload.tuning, layers)
     positions = (FIRST, ORDINARY, LAST)
     shares = [rank_share(model, layout, workload.tuning, layers, learns, position) for position in positions]
     learned = _most(layout, [share.learned for share in shares])
