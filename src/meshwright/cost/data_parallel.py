@@ -136,7 +136,7 @@ def _sent(size: Number, t: Tiers) -> Number:
 
 def tied_flows(model: Model, tuning: Tuning, states: StateBytes, layout: LayoutColumns, cluster: Cluster) -> list[Flow]:
     """The gradient of a tied table, summed between the first and the last stage once a step."""
-    if not model.tied_embeddings or tuning.kind == "lora" or (tuning.kind == "frozen" and tuning.frozen_layers):
+    if not model.tied_embeddings or tuning.kind == "lora" or tuning.frozen:
         return []
     on = np.where((np.asarray(layout.pipeline) > 1) & ~is_v(layout), 1.0, 0.0)
     size = model.vocab * (model.embedding_dim or model.hidden) / layout.tensor * states.reduce

@@ -33,8 +33,7 @@ def model_flops(model: Model, workload: Workload) -> float:
 
 def learned_share(model: Model, tuning: Tuning) -> float:
     """Share of the layers that have a backward."""
-    frozen = tuning.frozen_layers if tuning.kind == "frozen" else 0
-    return 1.0 - frozen / model.layers
+    return 1.0 - tuning.frozen / model.layers
 
 
 def _head_matrix(model: Model) -> int:

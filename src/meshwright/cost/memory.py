@@ -196,9 +196,8 @@ def _between(job: _Job, ordinary: RankShare) -> dict[int, RankShare]:
     by_hand, layout, tuning = job.layout.stage_layers, job.layout, job.workload.tuning
     if not isinstance(by_hand, tuple) or not by_hand:
         return {ORDINARY: ordinary}
-    frozen = tuning.frozen_layers if tuning.kind == "frozen" else 0
     found = {}
-    counts = zip(given_by_rank(by_hand, layout), given_by_rank(by_hand, layout, frozen), strict=True)
+    counts = zip(given_by_rank(by_hand, layout), given_by_rank(by_hand, layout, tuning.frozen), strict=True)
     for rank, (held, learned) in enumerate(counts):
         if 0 < rank < layout.pipeline - 1:
             alike = RankLayers(0, held, 0), RankLayers(0, learned, 0)

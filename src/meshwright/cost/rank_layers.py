@@ -13,11 +13,10 @@ import numpy as np
 
 from meshwright.cost import parameters as count
 from meshwright.spec.columns import LayoutColumns, Number
-from meshwright.spec.layout import SCHEDULES, V_SCHEDULES
+from meshwright.spec.layout import V_CODES
 from meshwright.spec.model import Model
 from meshwright.spec.workload import Tuning
 
-V_CODES = tuple(SCHEDULES.index(name) for name in V_SCHEDULES)
 Cut = Callable[[Number], Number]
 
 
@@ -64,10 +63,9 @@ def learned_layers(model: Model, layout: LayoutColumns, by_cost: bool, tuning: T
 
     With two ranks `middle` is of the one that has more layers, so that it is a rank that exists.
     """
-    frozen = tuning.frozen_layers if tuning.kind == "frozen" else 0
-    if not frozen:
+    if not tuning.frozen:
         return whole
-    learned = rank_layers(model, layout, by_cost, frozen)
+    learned = rank_layers(model, layout, by_cost, tuning.frozen)
     both = np.maximum(learned.first, learned.last)
     fuller = np.select([whole.first > whole.last, whole.first < whole.last], [learned.first, learned.last], both)
     return RankLayers(learned.first, np.where(np.asarray(layout.pipeline) == 2, fuller, learned.middle), learned.last)

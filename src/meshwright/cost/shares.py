@@ -104,13 +104,18 @@ def gradients_whole(layout: LayoutColumns) -> Number:
     return (np.asarray(layout.zero_stage) < 2) | (np.asarray(layout.pipeline) > 1)
 
 
+def kept_gradients(learned: RankParameters, layout: LayoutColumns) -> Number:
+    """Parameters whose gradients one device adds up: all that its rank learns, or its shard."""
+    return np.where(gradients_whole(layout), learned.total, sharded(learned, layout, 2))
+
+
 def learning_share(model: Model, tuning: Tuning) -> float:
     """Share of the parameters that learn."""
     part = count.parameters(model)
     if tuning.kind == "lora":
         return count.lora_parameters(model, tuning.lora_rank, tuning.lora_targets) / part.total
-    if tuning.kind == "frozen" and tuning.frozen_layers:
-        frozen = sum(count.layer_parameters(model, i).total for i in range(tuning.frozen_layers))
+    if tuning.frozen:
+        frozen = sum(count.layer_parameters(model, i).total for i in range(tuning.frozen))
         return 1.0 - (frozen + part.embedding + part.position) / part.total
     return 1.0
 
@@ -172,7 +177,7 @@ def _adapters(model: Model, tuning: Tuning, share: RankParameters, layers: Numbe
 
 def _frozen_tables(model: Model, layout: LayoutColumns, tuning: Tuning, has_embedding: Number, position: int) -> Number:
     """Embedding tables on a rank that frozen layers keep from learning, a tied table's copy at the head among them."""
-    if tuning.kind != "frozen" or not tuning.frozen_layers:
+    if not tuning.frozen:
         return 0.0
     part = count.parameters(model)
     table = has_embedding * (part.embedding / layout.tensor + part.position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.shares import RankParameters, RankShare, expert_replicas, gradients_whole, sharded
+from meshwright.cost.shares import RankParameters, RankShare, expert_replicas, gradients_whole, kept_gradients, sharded
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.implementation import Implementation
 from meshwright.spec.workload import StateBytes
@@ -25,8 +25,7 @@ def state_shares(
     copy = np.where(second > 0, states.compute * held.total / np.maximum(second, 1), 0.0)
     parameters = states.parameter * sharded(held, layout, 3) * (1.0 - np.asarray(layout.offload_parameters)) + copy
     whole = gradients_whole(layout)
-    kept_gradients: Number = np.where(whole, learned.total, sharded(learned, layout, 2))
-    gradients = states.gradient * kept_gradients * np.where(offloaded & ~whole, 0.0, 1.0)
+    gradients = states.gradient * kept_gradients(learned, layout) * np.where(offloaded & ~whole, 0.0, 1.0)
     kept = states.main_gradient + states.master + states.moments
     optimizer = kept * sharded(learned, layout, 1) * np.where(elsewhere, 0.0, 1.0)
     return parameters, gradients, optimizer

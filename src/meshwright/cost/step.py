@@ -22,7 +22,7 @@ from meshwright.cost.shares import (
     ORDINARY,
     RankParameters,
     RankShare,
-    gradients_whole,
+    kept_gradients,
     rank_share,
     sharded,
 )
@@ -199,8 +199,7 @@ def _accumulation_seconds(
 ) -> Number:
     """Seconds a micro-batch in which a sharded optimizer adds gradients to its own, a shard's from stage 2 on."""
     buffered = np.where(np.asarray(layout.zero_stage) > 0, implementation.accumulation_bytes, 0.0)
-    added: Number = np.where(gradients_whole(layout), learned.total, sharded(learned, layout, 2))
-    return added * buffered / r.raw_memory
+    return kept_gradients(learned, layout) * buffered / r.raw_memory
 
 
 def _pipeline_parts(

@@ -10,8 +10,12 @@ from meshwright.cost.result import DOES_NOT_FIT, FITS
 from meshwright.cost.verdict import verdict
 from meshwright.plan.question import Question
 from meshwright.plan.states import leanest
+from meshwright.spec.columns import columns_of
 from meshwright.spec.errors import WorkloadError
+from meshwright.spec.layout import Layout
 from meshwright.spec.notation import format_layout
+from meshwright.spec.rules.rule import Job
+from meshwright.spec.rules.training import TUNING_RULES
 from meshwright.spec.units import gib
 from meshwright.spec.workload import Tuning
 
@@ -42,13 +46,11 @@ def refuse_job(question: Question) -> None:
     if wanted not in legal:
         example = f", for example --precision {legal[0]}" if legal else ""
         raise WorkloadError(f"{device.name} has no {wanted} arithmetic: choose another precision{example}.", legal)
-    tuning = q.workload.tuning
-    if tuning.kind == "frozen" and tuning.frozen_layers >= q.model.layers:
-        text = f"{tuning.frozen_layers} frozen layers of {q.model.layers} leave none to learn."
-        raise WorkloadError(text, (f"0 to {q.model.layers - 1}",))
-    if tuning.kind == "lora" and tuning.lora_rank > q.model.hidden:
-        text = f"LoRA of rank {tuning.lora_rank} is wider than the {q.model.hidden} of {q.model.name}."
-        raise WorkloadError(text, (f"1 to {q.model.hidden}",))
+    job, any_layout = Job(q.model, q.cluster, q.workload, q.spare), Layout()
+    for rule in TUNING_RULES:
+        if rule.broken(job, columns_of(any_layout)):
+            text, values = rule.explain(job, any_layout)
+            raise WorkloadError(text, tuple(values))
 
 
 def remedies(question: Question) -> tuple[Remedy, ...]:

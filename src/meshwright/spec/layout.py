@@ -18,6 +18,8 @@ MULTI_STAGE_SCHEDULES = SCHEDULES[2:]
 """Schedules that hold several stages on a rank (PyTorch's PipelineScheduleMulti)."""
 V_SCHEDULES = ("zbvzerobubble", "dualpipev")
 """Schedules that hold exactly two stages on a rank, placed as a V."""
+V_CODES = tuple(SCHEDULES.index(name) for name in V_SCHEDULES)
+"""The same as columns have them."""
 RECOMPUTE = ("none", "selective", "full")
 CONTEXT_KINDS = ("ring", "allgather", "ulysses")
 OFFLOADS = ("optimizer", "parameters", "nvme")

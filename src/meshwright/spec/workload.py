@@ -60,6 +60,11 @@ class Tuning:
     """Of q, k, v, o, gate, up, down."""
     frozen_layers: int = 0
 
+    @property
+    def frozen(self) -> int:
+        """First layers that have no backward; under LoRA all have one."""
+        return self.frozen_layers if self.kind == "frozen" else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

@@ -24,14 +24,13 @@ from meshwright.spec.layout import (
     QUANTIZED,
     RECOMPUTE,
     SCHEDULES,
-    V_SCHEDULES,
+    V_CODES,
     Layout,
 )
 from meshwright.spec.rules.rule import Refusal, Rule, divisors, nearest
 
 MAX_DEVICES = 10_000_000
 
-_V_CODES = [SCHEDULES.index(name) for name in V_SCHEDULES]
 _FIRST_MULTI = SCHEDULES.index(MULTI_STAGE_SCHEDULES[0])
 _LEAST = {
     "replicate": 1,
@@ -262,7 +261,7 @@ SHAPE_RULES: tuple[ShapeRule, ...] = (
     ),
     ShapeRule(
         "zbvzerobubble and dualpipev keep exactly 2 stages a rank",
-        lambda c: np.isin(c.schedule, _V_CODES) & (c.virtual_stages != 2),
+        lambda c: np.isin(c.schedule, V_CODES) & (c.virtual_stages != 2),
         _explain_v,
     ),
     ShapeRule(

@@ -45,24 +45,10 @@ def _explain_frozen(job: Job, layout: Layout) -> Refusal:
     return text, (f"0 to {job.model.layers - 1}",)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "the device has no arithmetic of this precision",
-        lambda job, c: job.workload.precision not in job.cluster.device.peak_flops,
-        _explain_precision,
-    ),
-    Rule("widths on a rank are not multiples of 16, which fp8 needs", _odd_for_fp8, _explain_fp8),
-    Rule(
-        "the sequence is longer than the learned position table",
-        lambda job, c: job.model.positions == "learned" and 0 < job.model.position_rows < job.workload.seq_len,
-        lambda job, layout: (
-            f"{job.model.name} has learned positions for {job.model.position_rows} tokens, not {job.workload.seq_len}.",
-            (f"sequence length {job.model.position_rows}",),
-        ),
-    ),
+TUNING_RULES: tuple[Rule, ...] = (
     Rule(
         "every layer is frozen",
-        lambda job, c: job.workload.tuning.kind == "frozen" and job.workload.tuning.frozen_layers >= job.model.layers,
+        lambda job, c: job.workload.tuning.frozen >= job.model.layers,
         _explain_frozen,
     ),
     Rule(
@@ -82,6 +68,25 @@ RULES: tuple[Rule, ...] = (
         ),
         lambda job, layout: (f"{job.model.name} has no gate projection for LoRA.", ("q", "k", "v", "o", "up", "down")),
     ),
+)
+"""What the model has to have for its tuning, whatever the layout."""
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "the device has no arithmetic of this precision",
+        lambda job, c: job.workload.precision not in job.cluster.device.peak_flops,
+        _explain_precision,
+    ),
+    Rule("widths on a rank are not multiples of 16, which fp8 needs", _odd_for_fp8, _explain_fp8),
+    Rule(
+        "the sequence is longer than the learned position table",
+        lambda job, c: job.model.positions == "learned" and 0 < job.model.position_rows < job.workload.seq_len,
+        lambda job, layout: (
+            f"{job.model.name} has learned positions for {job.model.position_rows} tokens, not {job.workload.seq_len}.",
+            (f"sequence length {job.model.position_rows}",),
+        ),
+    ),
+    *TUNING_RULES,
 )
 
 
