@@ -1,0 +1,30 @@
+"""Recipe: what the modes have to know of a model, as data. A model carries it; it imports nothing distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+TENSOR_STYLES = ("column", "row", "embedding", "head", "sequence", "columns_kv", "gather", "experts", "router")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Where in a model each mode applies. A name may hold `*` for one level (`layers.*.attention.q`)."""
+
+    order: tuple[str, ...]
+    """Modules in the order in which the forward pass calls them, for pipelines: ("embed", "layers.*", "norm", "head").
+
+    A stage keeps some of them; in place of the others its forward finds modules that return their first argument."""
+    blocks: str = "layers.*"
+    """The repeated blocks: units of checkpointing, compilation and sharding."""
+    tensor: Mapping[str, str] = field(default_factory=dict)
+    """Tensor parallelism: name of a module → one of TENSOR_STYLES."""
+    tied: tuple[tuple[str, str], ...] = ()
+    """Pairs of parameters that are one: ("head.weight", "embed.tokens.weight"): the second is the one that is kept."""
+    attention: str | None = None
+    """Modules whose attribute `kernel` computes attention; context parallelism puts its own there."""
+    experts: str | None = None
+    """Modules whose attribute `exchange` carries tokens to their experts and back; expert parallelism puts its own."""
+    sequence_dim: int = 0
+    """Dimension of the hidden states that sequence parallelism splits: 0 for [tokens, hidden], 1 for [batch, seq, hidden]."""
