@@ -1,0 +1,29 @@
+"""Fixtures of the whole suite. `ranks` and `ranks8`: pools of ranks; `meshwright.train.launch.pool` says how to use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from meshwright.train.launch.pool import RankPool
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[RankPool]:
+    """Four gloo ranks, started when the first test of a pytest process asks for them."""
+    from meshwright.train.launch.pool import RankPool
+
+    with RankPool(4) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def ranks8() -> Iterator[RankPool]:
+    """Eight gloo ranks, for the few tests of three axes."""
+    from meshwright.train.launch.pool import RankPool
+
+    with RankPool(8) as pool:
+        yield pool
