@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite. `ranks` and `ranks8`: pools of ranks; `meshwright.train.launch.pool` says how to use them."""
+"""Fixtures of the whole suite: pools of ranks, `ranks` and `ranks8` (how to use: `meshwright.train.launch.pool`)."""
 
 from __future__ import annotations
 

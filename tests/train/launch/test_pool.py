@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.train.launch.pool import RankError, RankPool, RankTimeout
+from meshwright.train.launch.pool import RankError, RankPool, RankTimeoutError
 
 
 @dataclass
@@ -71,13 +71,13 @@ def traces() -> tuple[str, bool, bool, str, int]:
     return made, torch.is_grad_enabled(), "LEFT_BEHIND" in os.environ, os.getcwd(), torch.get_num_threads()
 
 
-class Unpicklable(Exception):
+class StayingError(Exception):
     def __init__(self, a: int, b: int) -> None:
         super().__init__(f"{a} and {b}")
 
 
 def raises_what_cannot_travel() -> None:
-    raise Unpicklable(1, 2)
+    raise StayingError(1, 2)
 
 
 def number() -> float:
@@ -121,7 +121,7 @@ def test_the_rank_that_failed_by_itself_is_shown_and_not_its_peers(ranks: RankPo
 
 
 def test_an_exception_that_cannot_travel_is_told_in_words(ranks: RankPool) -> None:
-    with pytest.raises(RankError, match="Unpicklable: 1 and 2"):
+    with pytest.raises(RankError, match="StayingError: 1 and 2"):
         ranks.run(raises_what_cannot_travel, world=1)
 
 
@@ -138,7 +138,7 @@ def test_a_killed_rank_is_named_with_its_signal(ranks: RankPool) -> None:
 
 
 def test_a_timeout_shows_where_every_rank_stands_and_the_pool_goes_on(ranks: RankPool) -> None:
-    with pytest.raises(RankTimeout, match="still running after 1 s: rank 0, 1 of 2") as caught:
+    with pytest.raises(RankTimeoutError, match="still running after 1 s: rank 0, 1 of 2") as caught:
         ranks.run(a_rank_that_never_joins, world=2, timeout=1)
     first, second = str(caught.value).split("rank 1:\n")
     assert "in all_reduce" in first

@@ -1,7 +1,7 @@
 """Why ranks failed, and which of them failed first by itself.
 
-When one rank dies, its peers fail a moment later with "connection closed": those errors are echoes, and the person needs
-the error behind them. A failure that is no echo comes before every echo; among equals the earlier comes first.
+When one rank dies, its peers fail a moment later with "connection closed": those errors are echoes, and the person
+needs the error behind them. A failure that is no echo comes before every echo; among equals the earlier comes first.
 """
 
 from __future__ import annotations

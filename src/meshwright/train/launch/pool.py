@@ -3,27 +3,28 @@
     with RankPool(4) as ranks:
         results = ranks.run(work, 3, world=2, scale=0.5)     # [result of rank 0, result of rank 1]
 
-`work` is a top-level function: of the package, of any importable module, or of a test file. It is called on `world` ranks
-with the same arguments, inside a process group of exactly these ranks:
+`work` is a top-level function: of the package, of any importable module, or of a test file. It is called on `world`
+ranks with the same arguments, inside a process group of exactly these ranks:
 
     def work(n, scale):
         x = torch.full((n,), scale * dist.get_rank())
         dist.all_reduce(x)
         return x
 
-    def test_all_reduce_sums(ranks):                         # the fixtures `ranks` (4) and `ranks8` of tests/conftest.py
+    def test_all_reduce_sums(ranks):            # the fixtures `ranks` (4) and `ranks8` are in tests/conftest.py
         for x in ranks.run(work, 3, world=2, scale=0.5):
             assert x.tolist() == [0.5] * 3
 
 - Arguments and results travel by pickle: plain tensors, dataclasses, numbers (no DTensor, no closure, no lambda).
-- Every task starts with a new process group, seed 0 everywhere, RANK, WORLD_SIZE, LOCAL_RANK, … set, and float32 as the
-  default; groups, environment, signal handlers and defaults are put back afterwards, also after an error.
-- What a rank raises is raised here with its own type (`pytest.raises(ValueError)` works), caused by a RankError that holds the
-  rank's traceback and output. With several failures, that of the rank that failed by itself, not those of the peers it left.
+- Every task starts with a new process group, seed 0 everywhere, RANK, WORLD_SIZE, LOCAL_RANK, … set, and float32 as
+  the default; groups, environment, signal handlers and defaults are put back afterwards, also after an error.
+- What a rank raises is raised here with its own type (`pytest.raises(ValueError)` works), caused by a RankError that
+  holds the rank's traceback and output. With several failures, it is that of the rank that failed by itself.
 - A rank that dies raises RankError with its exit code or signal, at once.
-- After `timeout` seconds RankTimeout says where each rank stands (its Python stack), and the last collectives it recorded.
-- After a death, a timeout, or an error whose peers still wait, all ranks are started anew, in well under a second: torch is
-  imported by one process, from which ranks are forked.
+- After `timeout` seconds RankTimeoutError says where each rank stands (its Python stack), and the last collectives
+  that `meshwright.modes.record` saw there.
+- After a death, a timeout, or an error whose peers still wait, all ranks are started anew, in well under a second:
+  torch is imported by one process, from which ranks are forked.
 - What ranks print is shown with a failure, and is in `pool.folder` until the pool is closed.
 
 One pool runs one task at a time. Under pytest-xdist each worker has its own pool.
@@ -56,7 +57,7 @@ class RankError(RuntimeError):
     """A rank died, or (as the cause of what it raised) failed."""
 
 
-class RankTimeout(RankError):
+class RankTimeoutError(RankError):
     """A task took too long."""
 
 
@@ -93,8 +94,9 @@ class RankPool:
     ) -> list[Any]:
         """Call `fn(*args, **kwargs)` on `world` ranks (None: all); returns the result of each rank.
 
-        `fn` is a top-level function or "module:name". Raises what the first failing rank raised, RankError, or RankTimeout
-        after `timeout` seconds; TypeError for a function that ranks cannot find, ValueError for a world that is too large.
+        `fn` is a top-level function or "module:name". Raises what the first failing rank raised, RankError, or
+        RankTimeoutError after `timeout` seconds; TypeError for a function that ranks cannot find, ValueError for a
+        world that is too large.
         """
         world = self.size if world is None else world
         if not 1 <= world <= self.size:
@@ -149,7 +151,7 @@ class _Run:
         if self.failures:
             raise self._error(stacks)
         if waiting:
-            raise RankTimeout(self._late(stacks))
+            raise RankTimeoutError(self._late(stacks))
         return [self.values[rank] for rank in range(self.world)]
 
     def _waiting(self) -> list[int]:
@@ -238,7 +240,7 @@ def reference_to(fn: Callable[..., Any] | str) -> Reference:
         if not module or not qualname:
             raise TypeError(f'{fn!r}: write "module:name"')
         return Reference(module, qualname)
-    module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    module, qualname = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
     if not module or not qualname or "<" in qualname:
         raise TypeError(f"{fn!r}: ranks find functions by name, so it must be at the top level of a module")
     return Reference(module, qualname, getattr(sys.modules.get(module), "__file__", None))

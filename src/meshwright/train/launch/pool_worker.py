@@ -1,8 +1,9 @@
 """The processes of a RankPool: one that imports torch and forks, and the ranks forked from it.
 
-`python -m meshwright.train.launch.pool_worker FD PARENT DIR` imports torch once, then answers one JSON line a request on the
-socket FD: `{"start": n, "generation": g}` forks n ranks, whose sockets come with the request, and returns their process ids;
-`{"wait": pid}` returns how that rank ended. Forking is safe here: importing torch starts no thread, and nothing else has run.
+`python -m meshwright.train.launch.pool_worker FD PARENT DIR` imports torch once, then answers requests on the socket
+FD with a line of JSON: `{"start": n, "generation": g}` forks n ranks, whose sockets come with the request, and returns
+their process ids; `{"wait": pid}` returns how that rank ended. Forking is safe here: importing torch starts no thread,
+and nothing else has run.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ def main(descriptor: int, parent: int, folder: Path) -> None:
     control.set_inheritable(False)
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # or every collection in every rank would walk, and copy, all that torch has made
     while True:
         line, descriptors, _, _ = socket.recv_fds(control, 4096, 64)
         if not line:
@@ -149,7 +152,7 @@ def _dump_on_request(log: Path) -> None:
 
 def _work(pipe: Connection) -> None:
     """Run tasks until the pool closes the pipe."""
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
     # Every rank offers a store; the pool uses that of rank 0.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -175,6 +178,7 @@ def _work(pipe: Connection) -> None:
 def _run(task: Task) -> bytes:
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore, TCPStore
 
     torch.set_num_threads(task.threads)
     _seed(torch)
@@ -187,10 +191,10 @@ def _run(task: Task) -> bytes:
     os.environ.update(task.environment)
     os.environ.update(RANK=str(task.rank), WORLD_SIZE=str(task.world), LOCAL_RANK=str(task.rank))
     os.environ.update(LOCAL_WORLD_SIZE=str(task.world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(task.port))
-    store = dist.TCPStore("127.0.0.1", task.port, is_master=False)
+    store = TCPStore("127.0.0.1", task.port, is_master=False)
     dist.init_process_group(
         task.backend,
-        store=dist.PrefixStore(f"task{task.number}", store),
+        store=PrefixStore(f"task{task.number}", store),
         rank=task.rank,
         world_size=task.world,
         # Beyond the pool's own limit, which tells more.
@@ -285,7 +289,7 @@ def _clean() -> None:
     torch.set_grad_enabled(True)
     torch.use_deterministic_algorithms(False)
     # Its entries hold meshes that compare equal to the next task's, with this task's groups.
-    _clear_sharding_prop_cache()
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None:
         dynamo.reset()
