@@ -1,0 +1,113 @@
+"""Attention: four projections around a kernel that can be replaced.
+
+Head counts are read from the weights' shapes at run time, so that tensor parallelism can cut the weights from outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from meshwright.train.models.architecture import Architecture
+from meshwright.train.models.norms import make_norm
+from meshwright.train.models.positions import rotate
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What the blocks know of their tokens. Not a tuple, so that no wrapper casts the tables to a lower precision."""
+
+    positions: Tensor
+    """[batch, seq]"""
+    documents: Tensor | None
+    """[batch, seq], or None: each sequence is one document."""
+    rope: tuple[Tensor, Tensor] | None
+    """Cosine and sine [batch, seq, 1, head_dim/2]; None: no rotary positions."""
+    sequence_of: Tensor | None
+    """[batch · seq]: which sequence a token belongs to; None: nobody asks."""
+
+
+class Kernel(Protocol):
+    """What computes attention. q is [batch, heads, seq, dim], k and v [batch, kv_heads, seq, dim] with fewer heads."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        causal: bool,
+        window: int,
+        documents: Tensor | None,
+        positions: Tensor,
+    ) -> Tensor:
+        """The values' weighted means [batch, heads, seq, dim]. `window`: tokens seen, itself among them; 0: all."""
+        ...
+
+
+def sdpa(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor
+) -> Tensor:
+    """PyTorch's scaled dot-product attention over whole sequences; a mask is built only where one is needed."""
+    seq, grouped = q.shape[2], q.shape[1] != k.shape[1]
+    if documents is None and not 0 < window < seq:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+    mask = attention_mask(seq, causal, window, documents, q.device)
+    if grouped and q.is_cuda:
+        # Of the kernels that take a mask without writing all scores out, none takes grouped heads.
+        k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
+        grouped = False
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
+
+
+def attention_mask(seq: int, causal: bool, window: int, documents: Tensor | None, device: torch.device) -> Tensor:
+    """True where a query (second last dimension) sees a key (last): [seq, seq], or [batch, 1, seq, seq]."""
+    at = torch.arange(seq, device=device)
+    distance = at[:, None] - at[None, :]
+    seen = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
+    if window:
+        seen = seen & (distance.abs() < window)
+    if documents is not None:
+        seen = seen & (documents[:, None, :, None] == documents[:, None, None, :])
+    return seen
+
+
+class Attention(nn.Module):
+    """Multi-head attention with grouped keys and values; x is [tokens, hidden]."""
+
+    def __init__(self, a: Architecture, layer: int, device: torch.device | str, dtype: torch.dtype) -> None:
+        super().__init__()
+        m = a.model
+        q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
+        self.head_dim = m.head_dim
+        self.causal = m.causal
+        self.window = a.windows[layer]
+        self.kernel: Kernel = sdpa
+        self.q = nn.Linear(m.hidden, q, m.qkv_bias, device, dtype)
+        self.k = nn.Linear(m.hidden, kv, m.qkv_bias, device, dtype)
+        self.v = nn.Linear(m.hidden, kv, m.qkv_bias, device, dtype)
+        self.o = nn.Linear(q, m.hidden, m.attention_out_bias, device, dtype)
+        per_head = m.qk_norm == "head"
+        self.q_norm = make_norm(a, m.head_dim, device, dtype) if per_head else None
+        self.k_norm = make_norm(a, m.head_dim, device, dtype) if per_head else None
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """[tokens, hidden] → [tokens, hidden]; the tokens of `context.positions`, row by row."""
+        batch, seq = context.positions.shape
+        q = self.q(x).view(batch, seq, -1, self.head_dim)
+        k = self.k(x).view(batch, seq, -1, self.head_dim)
+        v = self.v(x).view(batch, seq, -1, self.head_dim)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if context.rope is not None:
+            q, k = rotate(q, *context.rope), rotate(k, *context.rope)
+        out = self.core(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), context.positions, context.documents)
+        return self.o(out.transpose(1, 2).reshape(batch * seq, -1))  # type: ignore[no-any-return]
+
+    def core(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, documents: Tensor | None) -> Tensor:
+        """The kernel on projected heads: the part without weights, which selective recomputation computes twice."""
+        return self.kernel(q, k, v, causal=self.causal, window=self.window, documents=documents, positions=positions)

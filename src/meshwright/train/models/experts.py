@@ -1,0 +1,100 @@
+"""Experts: the stacked feed-forward parts of a mixture, and how one process carries tokens to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from meshwright.train.models.architecture import Architecture
+from meshwright.train.models.mlp import ACTIVATIONS
+
+
+class Experts(nn.Module):
+    """`gate` and `up` [experts, width, hidden], `down` [experts, hidden, width]: the weights of all experts held."""
+
+    def __init__(self, a: Architecture, device: torch.device | str, dtype: torch.dtype) -> None:
+        super().__init__()
+        h, e = a.model.hidden, a.model.experts
+        assert e is not None
+        self.act = ACTIVATIONS[a.activation]
+        self.gate = nn.Parameter(torch.empty(e.count, e.ffn_hidden, h, device=device, dtype=dtype))
+        self.up = nn.Parameter(torch.empty(e.count, e.ffn_hidden, h, device=device, dtype=dtype))
+        self.down = nn.Parameter(torch.empty(e.count, h, e.ffn_hidden, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor, counts: Tensor) -> Tensor:
+        """`apply_experts` on these weights."""
+        return apply_experts(x, counts, self)
+
+
+def apply_experts(x: Tensor, counts: Tensor, experts: Experts) -> Tensor:
+    """Each row through its expert: [n, hidden] → [n, hidden]. Rows are sorted by expert, `counts` [experts] of each.
+
+    Experts without rows cost nothing and get a gradient of zeros.
+    """
+    gate, up, down = experts.gate, experts.up, experts.down
+    if _grouped(x, gate):
+        offsets = counts.cumsum(0, dtype=torch.int32)
+
+        def product(rows: Tensor, weight: Tensor) -> Tensor:
+            return torch._grouped_mm(rows, weight.transpose(-2, -1), offs=offsets)
+
+        return product(experts.act(product(x, gate)) * product(x, up), down)
+    lengths = counts.tolist()
+    # One unbind, not an index an expert: its backward writes one gradient, with zeros for experts that nobody visits.
+    triples = zip(torch.split(x, lengths), gate.unbind(), up.unbind(), down.unbind(), strict=True)
+    used = [
+        functional.linear(experts.act(functional.linear(rows, g)) * functional.linear(rows, u), d)
+        for i, (rows, g, u, d) in enumerate(triples)
+        if len(rows) or (i == 0 and not len(x))  # so that weights join the graph where no row came at all
+    ]
+    return torch.cat(used)
+
+
+def _grouped(x: Tensor, weight: Tensor) -> bool:
+    """Whether the grouped product can take these: bfloat16 on a GPU, rows of a multiple of 16 bytes."""
+    aligned = weight.shape[1] % 8 == 0 and weight.shape[2] % 8 == 0
+    return x.is_cuda and x.dtype == torch.bfloat16 == weight.dtype and aligned
+
+
+def local_exchange(x: Tensor, expert_of: Tensor, weights: Tensor, experts: Experts) -> Tensor:
+    """Σ over a token's k experts of weight · expert(x), where this process holds all experts.
+
+    x [n, hidden], expert_of [n, k], weights [n, k] → [n, hidden].
+    """
+    n, k = expert_of.shape
+    visits = expert_of.flatten()
+    order = visits.argsort(stable=True)
+    counts = torch.bincount(visits, minlength=experts.gate.shape[0])
+    out = experts(spread_rows(x, order, k), counts)
+    back = spread_rows(out, _inverse(order), 1).view(n, k, -1)
+    return torch.einsum("nk,nkh->nh", weights, back)
+
+
+def _inverse(order: Tensor) -> Tensor:
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.arange(len(order), device=order.device)
+    return inverse
+
+
+class _Spread(torch.autograd.Function):
+    """Indexing whose backward gathers too: no atomic additions, so gradients are the same in every run."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, k: int) -> Tensor:
+        ctx.save_for_backward(order)
+        ctx.k = k
+        return x[order // k if k > 1 else order]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (order,) = ctx.saved_tensors
+        back = gradients[0][_inverse(order)]
+        return back.view(-1, ctx.k, back.shape[-1]).sum(1) if ctx.k > 1 else back, None, None
+
+
+def spread_rows(x: Tensor, order: Tensor, k: int) -> Tensor:
+    """Row `order[i] // k` of x for each i; `order` is a permutation of the n · k visits of n rows."""
+    return _Spread.apply(x, order, k)  # type: ignore[no-any-return,no-untyped-call]
