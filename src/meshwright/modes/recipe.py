@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-TENSOR_STYLES = ("column", "row", "embedding", "head", "sequence", "columns_kv", "gather", "experts", "router")
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -19,12 +17,28 @@ class Recipe:
     blocks: str = "layers.*"
     """The repeated blocks: units of checkpointing, compilation and sharding."""
     tensor: Mapping[str, str] = field(default_factory=dict)
-    """Tensor parallelism: name of a module → one of TENSOR_STYLES."""
+    """Tensor parallelism: name of a module → its style.
+
+    | style | the module |
+    | --- | --- |
+    | `enter` | takes hidden states that it needs whole: attention, feed-forward |
+    | `column` | Linear split by output features |
+    | `columns_kv` | the same for key and value heads; its parent has `head_dim` |
+    | `row` | Linear split by input features; the ranks' outputs are summed |
+    | `embedding` | table split by rows of the vocabulary |
+    | `head` | Linear split by rows of the vocabulary; its logits stay split |
+    | `sequence` | whole on every rank, acts on each token alone: norms, routers |
+    | `partial` | whole on every rank, acts on each head alone: norms of queries and keys |
+    | `positions` | whole table of positions, added to the embedding |
+    """
     tied: tuple[tuple[str, str], ...] = ()
     """Pairs of parameters that are one: ("head.weight", "embed.tokens.weight"): the second is the one that is kept."""
     attention: str | None = None
     """Modules whose attribute `kernel` computes attention; context parallelism puts its own there."""
+    core: str | None = None
+    """Modules whose method `core` selective recomputation runs again in backward."""
     experts: str | None = None
-    """Modules whose attribute `exchange` carries tokens to their experts and back; expert parallelism puts its own."""
+    """Modules whose attribute `exchange` carries tokens to their experts and back; expert parallelism puts its own.
+    Their child `experts` holds stacked parameters [experts, …]."""
     sequence_dim: int = 0
-    """Dimension of the hidden states that sequence parallelism splits: 0 for [tokens, hidden], 1 for [batch, seq, hidden]."""
+    """Dimension of the hidden states that sequence parallelism splits: 0 for [tokens, hidden], 1 for [batch, seq, …]."""

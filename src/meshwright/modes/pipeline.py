@@ -1,0 +1,79 @@
+"""Pipeline parallelism on PyTorch's schedules (GPipe: arXiv:1811.06965; 1F1B and interleaving: arXiv:2104.04473;
+zero bubble and ZBV: arXiv:2401.10241; DualPipeV: arXiv:2412.19437 and github.com/deepseek-ai/DualPipe).
+
+Split: layers, in stages. Sent a micro-batch and stage border: the hidden states forward, [T, H] numbers (T/t with
+sequence parallelism), and their gradient backward; nothing where both stages lie on one rank, as at the turn of a V.
+Once a step: the gradient of a tied table between the first and the last stage.
+Keeps: 1/p of parameters, gradients and optimizer states; activations of as many micro-batches as the schedule holds.
+Idle: (p-1)/(m+p-1) of a step for GPipe and 1F1B, less with more stages a rank, near none for zero-bubble schedules.
+Use it across nodes, with many micro-batches; not with few: ranks idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining import schedules as torch_schedules
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
+
+from meshwright.cost.schedules import Table, check_table, parse_table
+from meshwright.modes.mesh import Mesh
+from meshwright.spec.layout import MULTI_STAGE_SCHEDULES
+
+Schedule = PipelineScheduleSingle | PipelineScheduleMulti
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+_CLASSES = {
+    "gpipe": torch_schedules.ScheduleGPipe,
+    "1f1b": torch_schedules.Schedule1F1B,
+    "interleaved1f1b": torch_schedules.ScheduleInterleaved1F1B,
+    "loopedbfs": torch_schedules.ScheduleLoopedBFS,
+    "interleavedzerobubble": torch_schedules.ScheduleInterleavedZeroBubble,
+    "zbvzerobubble": torch_schedules.ScheduleZBVZeroBubble,
+    "dualpipev": torch_schedules.ScheduleDualPipeV,
+}
+
+
+def make_schedule(
+    stages: Sequence[nn.Module],
+    indices: Sequence[int],
+    mesh: Mesh,
+    micro_batches: int,
+    loss: Loss,
+    *,
+    shapes: Callable[[bool, bool], tuple[torch.Tensor, torch.Tensor]] | None = None,
+    table: str | None = None,
+) -> Schedule:
+    """PyTorch's schedule over this rank's `stages`, whose places in the model are `indices`.
+
+    `shapes(first, last)` gives meta tensors like a stage's input and output; without it PyTorch runs each stage once to
+    find out. `table`: path of a schedule in PyTorch's CSV form, which replaces the layout's.
+    """
+    layout, total = mesh.layout, mesh.layout.stages
+    wrapped = []
+    for module, index in zip(stages, indices, strict=True):
+        known = shapes(index == 0, index == total - 1) if shapes else (None, None)
+        wrapped.append(
+            PipelineStage(
+                module, index, total, mesh.device, input_args=known[0], output_args=known[1],
+                group=mesh.group("pipeline"),
+            )
+        )  # fmt: skip
+    if table is not None:
+        runner = torch_schedules._PipelineScheduleRuntime(wrapped, micro_batches, loss_fn=loss, scale_grads=False)
+        runner._load_csv(table)
+        return runner
+    kind = _CLASSES[layout.schedule]
+    several = layout.schedule in MULTI_STAGE_SCHEDULES
+    return kind(wrapped if several else wrapped[0], micro_batches, loss_fn=loss, scale_grads=False)  # type: ignore
+
+
+def read_schedule_table(path: str, pipeline: int, micro_batches: int) -> Table:
+    """The schedule in a CSV file. Raises LayoutError for a file that is not a complete schedule of this pipeline."""
+    table = parse_table(Path(path).read_text(encoding="utf-8"))
+    check_table(table)
+    return table

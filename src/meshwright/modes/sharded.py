@@ -1,0 +1,101 @@
+"""ZeRO-1, ZeRO-2, ZeRO-3 / FSDP and hybrid sharding, all on FSDP2 (ZeRO: arXiv:1910.02054; FSDP: arXiv:2304.11277).
+
+Split: stage 1 optimizer states, stage 2 gradients too, stage 3 parameters too, over `shard` (shard × context) ranks;
+with replicas (HSDP) shards are summed over `replicate` as well. P parameters of b bytes, n ranks:
+
+| stage | sent a step | how FSDP2 is set |
+| --- | --- | --- |
+| 1 | reduce-scatter (n-1)/n·P·b, all-gather (n-1)/n·P·b: DDP's bytes | gathers once, reduces after the last micro-batch |
+| 2 | the same with one micro-batch; a reduce-scatter each micro-batch | gathers once, reduces every micro-batch |
+| 3 | each micro-batch: two all-gathers and a reduce-scatter: half as much again | gives parameters back after use |
+
+HSDP adds an all-reduce of P/n·b over the replicas, once a step. Keeps: (n-1)/n of what it splits.
+Use stage 1 or 2 when optimizer states are what does not fit, 3 when parameters do not either; hybrid when the network
+between nodes is slow. Offload keeps the shards and the optimizer step on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+from meshwright.modes.mesh import Mesh
+from meshwright.modes.options import Options
+
+
+def shard(
+    module: nn.Module, mesh: Mesh, options: Options, blocks: list[nn.Module], experts: list[nn.Module]
+) -> nn.Module:
+    """Shard `module` in place: each of `experts` among the ranks that hold the same ones, each block, then the rest.
+
+    Blocks are gathered whole when they run; the rest (embedding, norm, head) stays gathered from forward to backward.
+    """
+    layout = mesh.layout
+    stage3 = layout.zero_stage == 3
+    policy: OffloadPolicy = CPUOffloadPolicy() if layout.offload and mesh.device.type != "cpu" else OffloadPolicy()
+    precision = MixedPrecisionPolicy(param_dtype=options.dtype, reduce_dtype=options.reduce_dtype)
+
+    def apply(target: nn.Module, plane: DeviceMesh, reshard: bool) -> None:
+        fully_shard(target, mesh=plane, reshard_after_forward=reshard, mp_policy=precision, offload_policy=policy)
+
+    for one in experts:
+        apply(one, _plane(mesh, "expert_replicate", "expert_shard"), stage3)
+    for block in blocks:
+        apply(block, _plane(mesh, "replicate", "shard"), stage3)
+    apply(module, _plane(mesh, "replicate", "shard"), False)
+    _tune(module, options, blocks)
+    return module
+
+
+def _plane(mesh: Mesh, outer: str, inner: str) -> DeviceMesh:
+    """Hybrid where there are replicas, else the sharding axis alone."""
+    return mesh.plane(outer, inner) if mesh.size(outer) > 1 else mesh.axes[inner]
+
+
+def _tune(module: nn.Module, options: Options, blocks: list[nn.Module]) -> None:
+    for state in units(module):
+        # Sums, not means: the loss is divided once, by the global number of target tokens. Gloo has no scaled sum.
+        state.set_force_sum_reduction_for_comms(True)
+        state.set_gradient_divide_factor(1.0)
+    assert isinstance(module, FSDPModule)
+    if hasattr(module, "set_reduce_scatter_max_input_buffers"):
+        module.set_reduce_scatter_max_input_buffers(max(options.rate_limit, 1))
+    sharded = [block for block in blocks if isinstance(block, FSDPModule)]
+    if options.prefetch != 1:  # FSDP2 itself gathers one ahead
+        for i, block in enumerate(sharded):
+            block.set_modules_to_forward_prefetch(sharded[i + 1 : i + 1 + options.prefetch])
+            block.set_modules_to_backward_prefetch(sharded[max(i - options.prefetch, 0) : i][::-1])
+
+
+def units(module: nn.Module) -> Iterable[FSDPModule]:
+    """The modules that FSDP2 gathers as one."""
+    return [child for child in module.modules() if isinstance(child, FSDPModule)]
+
+
+def before_micro_batch(module: nn.Module, zero_stage: int, last: bool) -> None:
+    """What FSDP2 is to do after the backward of one micro-batch outside of a pipeline."""
+    assert isinstance(module, FSDPModule)
+    module.set_is_last_backward(last)
+    module.set_requires_gradient_sync(last or zero_stage >= 2)
+    module.set_requires_all_reduce(last)
+    module.set_reshard_after_backward(zero_stage == 3)
+
+
+def give_back(module: nn.Module) -> None:
+    """Free the gathered parameters, which are stale once the optimizer has changed the shards."""
+    for unit in units(module):
+        unit.reshard()
+
+
+def local_box(parameter: torch.Tensor) -> tuple[int, int]:
+    """First row and rows along dim 0 of a sharded parameter's local tensor."""
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    assert isinstance(parameter, DTensor)
+    shape, offset = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+    return int(offset[0]), int(shape[0])

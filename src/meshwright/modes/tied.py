@@ -1,0 +1,91 @@
+"""Tied tables: one parameter in two places, on one rank or on the first and the last stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from meshwright.cost.schedules import placement
+from meshwright.modes.cuts import Cuts
+from meshwright.modes.mesh import Mesh
+from meshwright.modes.parts import Part
+from meshwright.modes.recipe import Recipe
+
+
+@dataclass
+class TiedTable:
+    """The copies of one table that this rank holds, and the other rank that holds one."""
+
+    parts: list[Part]
+    group: dist.ProcessGroup | None
+    """The two ranks of the first and the last stage; None where both stages are on this rank."""
+
+    def sum_gradients(self) -> None:
+        """Give every copy the sum of the copies' gradients."""
+        if len(self.parts) > 1:
+            total = torch.stack([g for part in self.parts if (g := part.gradient) is not None]).sum(0)
+            for part in self.parts:
+                if part.gradient is not None:
+                    part.gradient.copy_(total)
+        elif self.group is not None and (gradient := self.parts[0].gradient) is not None:
+            flat = gradient.contiguous()
+            dist.all_reduce(flat, group=self.group)
+            if flat is not gradient:
+                gradient.copy_(flat)
+
+
+def tie_again(module: nn.Module, recipe: Recipe, cuts: Cuts) -> dict[str, str]:
+    """Make tied parameters one again after they were cut; returns which copies stand alone, by the name they copy.
+
+    On a stage without the kept parameter its copy is a parameter of its own, cut as the kept one is.
+    """
+    alias: dict[str, str] = {}
+    for copy, kept in recipe.tied:
+        holder, key = _holder(module, copy)
+        source, source_key = _holder(module, kept)
+        if holder is None:
+            continue
+        if source is not None:
+            holder._parameters[key] = source._parameters[source_key]
+            cuts.pop(copy, None)
+            continue
+        alias[copy] = kept
+        if copy in cuts:
+            cuts[kept] = cuts[copy]
+    return alias
+
+
+def _holder(module: nn.Module, name: str) -> tuple[nn.Module | None, str]:
+    path, _, key = name.rpartition(".")
+    try:
+        found = module.get_submodule(path)
+    except AttributeError:
+        return None, key
+    return (found if key in found._parameters else None), key
+
+
+def tied_tables(parts: Sequence[Part], stages: Sequence[nn.Module], recipe: Recipe, mesh: Mesh) -> list[TiedTable]:
+    """The tied tables of which this rank holds a copy, when a pipeline parts them. Every rank calls this."""
+    layout = mesh.layout
+    if layout.stages == 1 or not recipe.tied:
+        return []
+    places = placement(layout.schedule, layout.pipeline, layout.virtual_stages)
+    first, last = places[0], places[-1]
+    group = None
+    if first != last:
+        stride = layout.devices // layout.pipeline
+        for lane in range(stride):
+            ranks = [first * stride + lane, last * stride + lane]
+            made = dist.new_group(ranks)
+            if dist.get_rank() in ranks:
+                group = made
+    found = []
+    for _, kept in recipe.tied:
+        mine = [part for part in parts if part.name == kept]
+        if mine:
+            found.append(TiedTable(mine, group))
+    return found

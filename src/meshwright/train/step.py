@@ -1,0 +1,183 @@
+"""One training step under any layout: the loss normalised once, gradients summed once.
+
+The loss is the sum of all token losses over all ranks and micro-batches, divided by the global number of target
+tokens. Every rank back-propagates its share of that quotient; gradients are summed, never averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from meshwright.modes.parallelize import Parallel
+from meshwright.modes.parts import Part
+from meshwright.modes.pipeline import Schedule, make_schedule
+from meshwright.modes.replicated import sum_in_buckets
+from meshwright.modes.sharded import before_micro_batch, give_back
+from meshwright.modes.vocabulary import cross_entropy_sum
+from meshwright.train.batch import Batch
+
+
+@dataclass
+class Step:
+    """Forward and backward of a step's micro-batches, on this rank's share of the model."""
+
+    parallel: Parallel
+    vocabulary: int
+    """Rows of the whole vocabulary."""
+    hidden: int = 0
+    """Width of the hidden states between stages; 0: PyTorch finds out by running each stage once."""
+
+    def __post_init__(self) -> None:
+        self._schedule: Schedule | None = None
+        self._scale = 1.0
+
+    def run(self, micro_batches: Sequence[Batch], *, target_tokens: int, loss_scale: float = 1.0) -> torch.Tensor:
+        """Add the gradients of loss · `loss_scale` to the parts; returns this rank's share of the loss, unscaled.
+
+        `micro_batches` are this data rank's, with the tokens of this context rank. `target_tokens` is the global
+        number. The shares of the ranks whose `reports` is true add up to the loss. Gradients are complete afterwards.
+        """
+        self._scale = loss_scale / max(target_tokens, 1)
+        self._balance(len(micro_batches), micro_batches[0].tokens.size(0), loss_scale)
+        if self.parallel.mesh.layout.stages > 1:
+            total = self._pipeline(micro_batches)
+        else:
+            total = self._plain(micro_batches)
+        self._complete_gradients()
+        return total / loss_scale
+
+    @property
+    def reports(self) -> bool:
+        """Whether this rank's share counts: the last stage's, once a tensor group."""
+        mesh = self.parallel.mesh
+        last = mesh.layout.stages == 1 or mesh.layout.stages - 1 in self.parallel.indices
+        return last and mesh.index("tensor") == 0
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """The sum of the token losses of one micro-batch, without a pipeline."""
+        return self._loss_sum(self._logits(self.parallel.runners[0], batch), batch.targets)
+
+    def finish(self) -> None:
+        """After the optimizer: parameters gathered for this step are stale."""
+        if self.parallel.sharded:
+            for stage in self.parallel.stages:
+                give_back(stage)
+
+    def _plain(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
+        runner, layout = self.parallel.runners[0], self.parallel.mesh.layout
+        total = torch.zeros((), device=self.parallel.mesh.device)
+        for i, batch in enumerate(micro_batches):
+            last = i == len(micro_batches) - 1
+            if self.parallel.sharded:
+                before_micro_batch(runner, layout.zero_stage, last)
+            with _no_sync(runner, last):
+                loss = self._loss_sum(self._logits(runner, batch), batch.targets) * self._scale
+                loss.backward()  # type: ignore[no-untyped-call]
+            total = total + loss.detach()
+        return total
+
+    def _pipeline(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
+        p = self.parallel
+        if self._schedule is None:
+            self._schedule = make_schedule(
+                p.stages, p.indices, p.mesh, len(micro_batches), self._stage_loss,
+                shapes=self._shapes(micro_batches[0]) if self.hidden else None, table=p.options.schedule_table,
+            )  # fmt: skip
+        joined = _joined(micro_batches)
+        inputs = (joined.tokens,) if 0 in p.indices else ()
+        more = {} if joined.documents is None else {"documents": joined.documents}
+        losses: list[torch.Tensor] = []
+        with self._autocast():
+            self._schedule.step(
+                *inputs, positions=joined.positions, target=joined.targets, losses=losses, return_outputs=False, **more
+            )
+        if losses:
+            return torch.stack([loss.detach() for loss in losses]).sum()
+        return torch.zeros((), device=p.mesh.device)
+
+    def _stage_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return self._loss_sum(logits, targets) * self._scale
+
+    def _logits(self, runner: nn.Module, batch: Batch) -> torch.Tensor:
+        with self._autocast():
+            return runner(batch.tokens, batch.positions, batch.documents)  # type: ignore[no-any-return]
+
+    def _loss_sum(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        flat = logits.flatten(0, -2)
+        return cross_entropy_sum(flat, targets.flatten(), self.parallel.mesh.group("tensor"), self.vocabulary)
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        """FSDP casts parameters itself; elsewhere they stay wide and products are computed in the narrow type."""
+        p = self.parallel
+        if p.options.dtype is None or p.sharded:
+            return nullcontext()
+        return torch.autocast(p.mesh.device.type, dtype=p.options.dtype)
+
+    def _shapes(self, batch: Batch) -> Callable[[bool, bool], tuple[torch.Tensor, torch.Tensor]]:
+        """Meta tensors like the input and the output of a stage."""
+        p = self.parallel
+        layout, parameter = p.mesh.layout, next(iter(p.parts)).parameter
+        dtype = p.options.dtype or parameter.dtype
+        rows = batch.tokens.numel()
+        local = rows // layout.tensor if layout.sequence_parallel else rows
+        hidden = torch.empty(local, self.hidden, dtype=dtype, device="meta")
+        logits = torch.empty(rows, -(-self.vocabulary // layout.tensor), dtype=dtype, device="meta")
+        tokens = torch.empty_like(batch.tokens, device="meta")
+        return lambda first, last: (tokens if first else hidden, logits if last else hidden)
+
+    def _balance(self, micro_batches: int, sequences: int, loss_scale: float) -> None:
+        """Load-balancing losses are a mean over the step's sequences, whichever ranks they lie on."""
+        scale = loss_scale / (micro_batches * sequences * self.parallel.mesh.layout.data)
+        for stage in self.parallel.stages:
+            for module in stage.modules():
+                if hasattr(module, "balance_scale"):
+                    module.balance_scale = scale
+
+    def _complete_gradients(self) -> None:
+        p = self.parallel
+        mesh, parts = p.mesh, p.parts
+        bucket = p.options.bucket_mb * 2**20
+        if not p.sharded:
+            dense = [part for part in parts if not _is_expert(p, part)]
+            if mesh.layout.stages > 1:
+                _sum(dense, mesh.group("data"), bucket)
+            _sum([part for part in parts if _is_expert(p, part)], mesh.group("expert_data"), bucket)
+        for axis in dict.fromkeys(axis for cut in p.cuts.values() for axis in cut.sum_over):
+            _sum([q for q in parts if (c := p.cuts.get(q.name)) and axis in c.sum_over], mesh.group(axis), bucket)
+        for table in p.tied:
+            table.sum_gradients()
+
+
+def _is_expert(parallel: Parallel, part: Part) -> bool:
+    cut = parallel.cuts.get(part.name)
+    return cut is not None and cut.expert
+
+
+def _sum(parts: Sequence[Part], group: dist.ProcessGroup, bucket_bytes: float) -> None:
+    """Sum gradients over `group`; a part that backward did not reach counts as zero where its peers have one."""
+    if group.size() > 1:
+        sum_in_buckets([gradient for part in parts if (gradient := part.gradient) is not None], group, bucket_bytes)
+
+
+def _no_sync(runner: nn.Module, last: bool) -> AbstractContextManager[None]:
+    if isinstance(runner, DistributedDataParallel) and not last:
+        return runner.no_sync()
+    return nullcontext()
+
+
+def _joined(micro_batches: Sequence[Batch]) -> Batch:
+    """Micro-batches of equal shape as one batch, which PyTorch's schedules cut again."""
+    documents = [batch.documents for batch in micro_batches]
+    return Batch(
+        torch.cat([batch.tokens for batch in micro_batches]),
+        torch.cat([batch.targets for batch in micro_batches]),
+        torch.cat([batch.positions for batch in micro_batches]),
+        None if documents[0] is None else torch.cat([d for d in documents if d is not None]),
+    )
