@@ -5,8 +5,7 @@ once a step however many micro-batches are accumulated. Keeps: nothing. Use it w
 gradients and optimizer states fits a device; not beyond.
 """
 
-from __future__ import annotations
-
+# No postponed annotations here: DDP reads those of its communication hook.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -37,7 +36,7 @@ def replicate(module: nn.Module, mesh: Mesh, options: Options, apart: Iterable[s
         static_graph=options.static_graph,
         find_unused_parameters=options.find_unused,
         gradient_as_bucket_view=True,
-        broadcast_buffers=False,
+        forward_sync_buffers=False,
         init_sync=False,  # every rank drew the same numbers
     )
     wrapped.register_comm_hook(group, _summed)
