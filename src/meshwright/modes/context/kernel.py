@@ -1,0 +1,28 @@
+"""What an attention kernel is called with."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Kernel(Protocol):
+    """Attention of q [batch, heads, seq, dim] to k and v [batch, kv_heads, seq, dim]."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        causal: bool,
+        window: int,
+        documents: Tensor | None,
+        positions: Tensor,
+    ) -> Tensor:
+        """The values' weighted means, like q. `window`: tokens seen, itself among them; 0: all.
+
+        `documents` and `positions` are [batch, seq]; tokens see their own document only.
+        """
+        ...
