@@ -5,6 +5,10 @@ It knows nothing of distribution. Its `recipe` names the modules for those that 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import torch
 from torch import Tensor, nn
 
@@ -60,6 +64,13 @@ class Decoder(nn.Module):
             batch, seq = positions.shape
             sequence_of = torch.arange(batch, device=positions.device).repeat_interleave(seq, output_size=batch * seq)
         return Context(positions, documents, rope, sequence_of)
+
+
+@functools.lru_cache(maxsize=8)
+def parameter_shapes(architecture: Architecture) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of a whole Decoder's parameters by name; of two tied ones, the one that is kept."""
+    whole = Decoder(architecture, "meta", torch.float32)
+    return MappingProxyType({name: tuple(parameter.shape) for name, parameter in whole.named_parameters()})
 
 
 def make_recipe(a: Architecture) -> Recipe:

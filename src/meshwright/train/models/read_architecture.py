@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from meshwright.spec.errors import ModelError
 from meshwright.spec.model import Model
 from meshwright.spec.model_config import read_config
 from meshwright.train.models.architecture import Architecture
-from meshwright.train.models.positions import ROPE_KINDS, Rope
+from meshwright.train.models.read_rope import number, read_rope
 
 EPS = {
     "gpt2": 1e-5,
@@ -39,6 +38,7 @@ ACTIVATIONS = {
     "relu2": "relu2",
 }
 """Names in configurations → names in `mlp.ACTIVATIONS`."""
+WINDOWED = ("mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
 DROPOUTS = ("attention_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop")
 
 
@@ -60,12 +60,13 @@ def make_architecture(model: Model, config: Mapping[str, Any], where: str) -> Ar
     reader = ConfigReader(config, where)
     if config.get("quantization_config") is not None:
         raise ModelError(f"{where}: quantised weights (quantization_config) are not trained.")
+    rotary = model.positions == "rotary"
     return Architecture(
         model=model,
-        norm_eps=number(reader, EPS[model.family], "rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
+        norm_eps=number(reader, EPS[model.family], "rms_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
         activation=_activation(reader, model),
         windows=_windows(reader, model),
-        rope=_rope(reader, model) if model.positions == "rotary" else None,
+        rope=read_rope(reader, THETA.get(model.family, 10000.0), model.max_positions) if rotary else None,
         renormalise=model.family == "mixtral" or reader.boolean("norm_topk_prob", False),
         balance_coefficient=number(reader, 0.001, "router_aux_loss_coef") if model.moe_layers else 0.0,
         init_std=number(reader, 0.02, "initializer_range"),
@@ -99,19 +100,8 @@ def check_computable(model: Model, where: str) -> None:
         raise ModelError(f"{where}: head_dim is {model.head_dim}, but rotary positions turn pairs of numbers.")
 
 
-def number(reader: ConfigReader, default: float, *keys: str) -> float:
-    """A finite number that is not negative. Raises ModelError."""
-    key, value = reader.find(*keys)
-    if value is None:
-        return default
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    if not plain or not math.isfinite(value) or value < 0:
-        raise reader.error(key, value, "a number from 0")
-    return float(value)
-
-
 def _activation(reader: ConfigReader, model: Model) -> str:
-    default = "gelu_new" if model.family in ("gpt2", "megatron") else "silu"
+    default = "silu" if model.gated_mlp else "gelu_new"
     key, value = reader.find("hidden_act", "activation_function", "hidden_activation")
     value = default if value is None else value
     if not isinstance(value, str) or value not in ACTIVATIONS:
@@ -120,73 +110,28 @@ def _activation(reader: ConfigReader, model: Model) -> str:
 
 
 def _windows(reader: ConfigReader, model: Model) -> tuple[int, ...]:
-    """Each layer's window. Qwen's is off unless asked for, and then only from `max_window_layers` on."""
+    """Each layer's window, by the rules of `transformers`.
+
+    Mistral has one unless `sliding_window` is null; Mixtral where it is given; Qwen where `use_sliding_window` is true:
+    Qwen2 and Qwen3 in the layers from `max_window_layers` on, Qwen2-MoE in every other layer before it, Qwen3-MoE in
+    all. `layer_types` says otherwise.
+    """
+    family, absent = model.family, 0 if "sliding_window" in reader.config else 4096
     everywhere = (0,) * model.layers
-    if model.family.startswith("qwen") and not reader.boolean("use_sliding_window", False):
+    if family not in WINDOWED or (family.startswith("qwen") and not reader.boolean("use_sliding_window", False)):
         return everywhere
-    window = reader.integer("sliding_window", default=0) if model.family in WINDOWED else 0
+    window = reader.integer("sliding_window", default=0 if family == "mixtral" else absent, smallest=0)
     kinds = reader.strings("layer_types")
-    if kinds:
+    if kinds and family in ("qwen2", "qwen3", "qwen2_moe"):
         if len(kinds) != model.layers or set(kinds) - {"full_attention", "sliding_attention"}:
-            legal = f"{model.layers} times full_attention or sliding_attention"
-            raise reader.error("layer_types", list(kinds), legal)
+            raise reader.error("layer_types", list(kinds), f"{model.layers} of full_attention and sliding_attention")
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
-    first = reader.integer("max_window_layers", default=28, smallest=0) if model.family.startswith("qwen") else 0
-    return tuple(window if i >= first else 0 for i in range(model.layers))
-
-
-WINDOWED = ("mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
-
-
-def _rope(reader: ConfigReader, model: Model) -> Rope:
-    """Rotary frequencies: `rope_parameters` (transformers 5), else `rope_theta` and `rope_scaling`."""
-    new = reader.find("rope_parameters")[1] is not None
-    inner = reader.section("rope_parameters" if new else "rope_scaling")
-    kind = inner.text("rope_type") or inner.text("type") or "default"
-    if kind not in ROPE_KINDS:
-        raise ModelError(f"{inner.where}: rope_type is {shorten(kind)}.", legal=ROPE_KINDS)
-    for r in (reader, inner):
-        if number(r, 1.0, "partial_rotary_factor") != 1.0:
-            raise r.error("partial_rotary_factor", r.config["partial_rotary_factor"], "1")
-    outer_theta = number(reader, THETA.get(model.family, 10000.0), "rope_theta")
-    theta = number(inner, outer_theta, "rope_theta")
-    if theta <= 1:
-        raise inner.error("rope_theta", theta, "above 1")
-    if kind == "default":
-        return Rope(theta)
-    factor = number(inner, 0.0, "factor")
-    if factor < 1:
-        raise inner.error("factor", inner.config.get("factor"), "a number from 1")
-    if kind == "linear":
-        return Rope(theta, kind, factor)
-    original = reader.integer("original_max_position_embeddings", default=model.max_positions)
-    original = inner.integer("original_max_position_embeddings", default=original)
-    if kind == "llama3":
-        low, high = number(inner, 1.0, "low_freq_factor"), number(inner, 4.0, "high_freq_factor")
-        if not 0 < low < high:
-            raise inner.error("high_freq_factor", high, f"above low_freq_factor, {low}")
-        return Rope(theta, kind, factor, original, low, high)
-    return Rope(
-        theta,
-        kind,
-        factor,
-        original,
-        beta_fast=number(inner, 32.0, "beta_fast"),
-        beta_slow=number(inner, 1.0, "beta_slow"),
-        truncate=inner.boolean("truncate", True),
-        attention_factor=_yarn_attention(inner, factor),
-    )
-
-
-def _yarn_attention(reader: ConfigReader, factor: float) -> float:
-    """What cosine and sine are multiplied by (arXiv:2309.00071 equation 22, and DeepSeek's `mscale`)."""
-
-    def scale(by: float) -> float:
-        return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
-
-    mscale, all_dim = number(reader, 0.0, "mscale"), number(reader, 0.0, "mscale_all_dim")
-    inferred = scale(mscale) / scale(all_dim) if mscale and all_dim else scale(1.0)
-    return number(reader, inferred, "attention_factor")
+    first = reader.integer("max_window_layers", default=28, smallest=0)
+    if family in ("qwen2", "qwen3"):
+        return tuple(window if i >= first else 0 for i in range(model.layers))
+    if family == "qwen2_moe":
+        return tuple(window if i % 2 == 0 and i < first else 0 for i in range(model.layers))
+    return (window,) * model.layers
 
 
 def _notes(reader: ConfigReader, model: Model) -> tuple[str, ...]:
@@ -194,5 +139,7 @@ def _notes(reader: ConfigReader, model: Model) -> tuple[str, ...]:
     for key, legal in (("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False)):
         if model.family == "gpt2" and reader.boolean(key, legal) is not legal:
             raise reader.error(key, not legal, str(legal).lower())
+    if number(reader, 0.0, "router_jitter_noise"):
+        raise reader.error("router_jitter_noise", reader.config["router_jitter_noise"], "0")
     dropped = [f"{key} = {reader.config[key]}" for key in DROPOUTS if number(reader, 0.0, key)]
     return model.warnings + ((f"no dropout is applied ({', '.join(dropped)})",) if dropped else ())
