@@ -9,6 +9,8 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
+from meshwright.modes.passthrough import Passthrough
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -44,9 +46,9 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def matching(module: nn.Module, pattern: str) -> Iterator[tuple[str, nn.Module]]:
-    """The submodules whose name fits `pattern`, in order."""
+    """The submodules whose name fits `pattern`, in order, but for those that another stage holds."""
     for name, child in module.named_modules(remove_duplicate=False):
-        if name and matches(name, pattern):
+        if name and matches(name, pattern) and not isinstance(child, Passthrough):
             yield name, child
 
 

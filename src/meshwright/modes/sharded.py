@@ -9,6 +9,8 @@ with replicas (HSDP) shards are summed over `replicate` as well. P parameters of
 | 2 | the same with one micro-batch; a reduce-scatter each micro-batch | gathers once, reduces every micro-batch |
 | 3 | each micro-batch: two all-gathers and a reduce-scatter: half as much again | gives parameters back after use |
 
+In a pipeline every stage gathers once a step and reduces once, after its last micro-batch: stages 2 and 3 keep
+parameters gathered, and gradients whole, from the first micro-batch to the last.
 HSDP adds an all-reduce of P/n·b over the replicas, once a step. Keeps: (n-1)/n of what it splits.
 Use stage 1 or 2 when optimizer states are what does not fit, 3 when parameters do not either; hybrid when the network
 between nodes is slow. Offload keeps the shards and the optimizer step on the host.
@@ -35,7 +37,8 @@ def shard(
     Blocks are gathered whole when they run; the rest (embedding, norm, head) stays gathered from forward to backward.
     """
     layout = mesh.layout
-    stage3 = layout.zero_stage == 3
+    # In a pipeline a stage runs many times a step: gathered anew each time, its parameters would cost more than they save.
+    stage3 = layout.zero_stage == 3 and layout.stages == 1
     policy: OffloadPolicy = CPUOffloadPolicy() if layout.offload and mesh.device.type != "cpu" else OffloadPolicy()
     precision = MixedPrecisionPolicy(param_dtype=options.dtype, reduce_dtype=options.reduce_dtype)
 

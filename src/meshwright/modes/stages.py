@@ -5,22 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
-import torch
 from torch import nn
 
 from meshwright.cost.schedules import placement
 from meshwright.modes.cuts import matching
+from meshwright.modes.passthrough import Passthrough
 from meshwright.modes.recipe import Recipe
 from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import Layout
-
-
-class Passthrough(nn.Module):
-    """Stands where a stage has nothing to compute: returns its first argument."""
-
-    def forward(self, x: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
-        """`x` itself."""
-        return x
 
 
 def layers_of_stages(layers: int, layout: Layout) -> list[int]:

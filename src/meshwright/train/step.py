@@ -127,8 +127,10 @@ class Step:
         dtype = p.options.dtype or parameter.dtype
         rows = batch.tokens.numel()
         local = rows // layout.tensor if layout.sequence_parallel else rows
-        hidden = torch.empty(local, self.hidden, dtype=dtype, device="meta")
-        logits = torch.empty(rows, -(-self.vocabulary // layout.tensor), dtype=dtype, device="meta")
+        # Gradients travel back where these ask for them.
+        hidden = torch.empty(local, self.hidden, dtype=dtype, device="meta", requires_grad=True)
+        columns = -(-self.vocabulary // layout.tensor)
+        logits = torch.empty(rows, columns, dtype=dtype, device="meta", requires_grad=True)
         tokens = torch.empty_like(batch.tokens, device="meta")
         return lambda first, last: (tokens if first else hidden, logits if last else hidden)
 

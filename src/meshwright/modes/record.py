@@ -1,0 +1,215 @@
+"""Record: every collective that this rank really runs, whoever issues it.
+
+    with Recorder(mesh) as record:
+        step()
+    for row in summarize(record.entries):
+        print(row.axis, row.collective, row.count, row.bytes)
+
+While somebody listens, the kernels of `c10d::*` (see `collective_ops`) are replaced by ones that note the call and
+then call the kernel they replaced. That is one place for eager code, compiled code, C++ (DDP's reducer) and backward
+on any thread, where a TorchDispatchMode would slow every operator down and keep blocks from being compiled. With no
+listener nothing is replaced, so it costs nothing. A CUDA graph is noted when it is captured, not when it is replayed;
+what does not go through a process group (symmetric memory, NVSHMEM) is not seen. Listening must begin and end while
+this rank runs no collective.
+
+`enable_recent(n)` keeps the last n calls, for whoever asks where a job hangs; a few microseconds a collective.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from meshwright.cost.wire_row import SMALL, WireRow
+from meshwright.modes.axis_names import AxisNames
+from meshwright.modes.collective_ops import OPERATORS, Operator
+from meshwright.modes.mesh import Mesh
+
+_DEVICES = ("CPU", "CUDA", "XPU", "HPU", "PrivateUse1")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One collective on this rank."""
+
+    collective: str
+    """all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, reduce, gather, scatter, send, recv, barrier."""
+    axis: str
+    """See `AxisNames`."""
+    ranks: int
+    """Of its process group."""
+    bytes: int
+    """Of the whole tensor (nccl-tests' convention)."""
+    sent: Fraction
+    """Bytes that this rank sends (`collective_ops`)."""
+    site: str
+    """file:line of the nearest caller outside of PyTorch; empty on threads without Python frames."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.collective} over {self.axis} ({self.ranks} ranks), {self.bytes:,} bytes, {self.site or 'autograd'}"
+        )
+
+
+def summarize(entries: Iterable[Entry]) -> list[WireRow]:
+    """Rows by axis, kind and smallness, in the order of first appearance.
+
+    Left out is what sends nothing anywhere: groups of one rank, barriers, and receiving (the peer's row has it).
+    """
+    found: dict[tuple[str, str, bool], tuple[int, Fraction]] = {}
+    for entry in entries:
+        if entry.ranks > 1 and entry.collective not in ("barrier", "recv"):
+            key = entry.axis, entry.collective, entry.bytes <= SMALL
+            count, sent = found.get(key, (0, Fraction(0)))
+            found[key] = count + 1, sent + entry.sent
+    return [
+        WireRow(axis, collective, count, float(sent), small)
+        for (axis, collective, small), (count, sent) in found.items()
+    ]
+
+
+class Recorder:
+    """Records this rank's collectives while it is entered; several may be at once. `entries` stay afterwards.
+
+    Without a mesh, axes are named by what DeviceMesh calls their groups.
+    """
+
+    def __init__(self, mesh: Mesh | None = None) -> None:
+        self.entries: list[Entry] = []
+        self._names = AxisNames(mesh)
+
+    def __enter__(self) -> Recorder:
+        _tap.add(self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _tap.remove(self._note)
+
+    def _note(self, operator: Operator, arguments: tuple[Any, ...]) -> None:
+        self.entries.append(_entry(operator, arguments, self._names))
+
+
+def enable_recent(last: int = 64, mesh: Mesh | None = None) -> None:
+    """From now on keep the `last` collectives for `recent`; again: with an empty memory. 0 ends it."""
+    global _recent
+    if _recent is not None:
+        _tap.remove(_recent.note)
+        _recent = None
+    if last > 0:
+        _recent = _Recent(last, mesh)
+        _tap.add(_recent.note)
+
+
+def recent() -> list[Entry]:
+    """The last collectives that began, the latest last; of a rank that hangs, the one it hangs in or waits for.
+
+    Empty unless `enable_recent` was called. Any thread may ask.
+    """
+    return _recent.entries() if _recent is not None else []
+
+
+class _Recent:
+    def __init__(self, last: int, mesh: Mesh | None) -> None:
+        self._ring: deque[Entry] = deque(maxlen=last)
+        self._names = AxisNames(mesh)
+
+    def note(self, operator: Operator, arguments: tuple[Any, ...]) -> None:
+        self._ring.append(_entry(operator, arguments, self._names))
+
+    def entries(self) -> list[Entry]:
+        while True:
+            try:
+                return list(self._ring)
+            except RuntimeError:  # it grew meanwhile
+                continue
+
+
+def _entry(operator: Operator, arguments: tuple[Any, ...], names: AxisNames) -> Entry:
+    group = dist.ProcessGroup.unbox(arguments[operator.group])
+    ranks = group.size()
+    size, sent = operator.read(arguments, group.rank(), ranks)
+    return Entry(operator.collective, names.of(group), ranks, size, sent, _site())
+
+
+_TORCH = str(Path(torch.__file__).parent)
+_foreign: dict[CodeType, bool] = {}
+"""Whether a function is neither PyTorch's nor ours; asked once."""
+
+
+def _site() -> str:
+    """file:line of the nearest frame outside of PyTorch, of this file and of `comm`."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        foreign = _foreign.get(code)
+        if foreign is None:
+            name = code.co_filename
+            foreign = not (name.startswith((_TORCH, "<")) or name in (__file__, _COMM))
+            _foreign[code] = foreign
+        if foreign:
+            return f"{code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+_COMM = str(Path(__file__).with_name("comm.py"))
+Listener = Callable[[Operator, tuple[Any, ...]], None]
+
+
+class _Tap:
+    """The replaced kernels, there as long as somebody listens."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Listener, ...] = ()
+        self._library: torch.library.Library | None = None
+        self._lock = threading.Lock()
+
+    def add(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+            if self._library is None:
+                self._library = self._replace()
+
+    def remove(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners = tuple(one for one in self._listeners if one != listener)
+            if not self._listeners and self._library is not None:
+                self._library._destroy()  # type: ignore[no-untyped-call]
+                self._library = None
+
+    def _replace(self) -> torch.library.Library:
+        library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # replacing kernels is what we mean to do
+            for name, operator in OPERATORS.items():
+                for device in _DEVICES:
+                    if torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", device):
+                        kernel = torch.library.get_kernel(f"c10d::{name}", device)
+                        noting = self._noting(operator, kernel)
+                        library.impl(name, noting, device, with_keyset=True)  # type: ignore[no-untyped-call]
+        return library
+
+    def _noting(self, operator: Operator, kernel: Any) -> Callable[..., Any]:
+        def call(keys: torch.DispatchKeySet, *arguments: Any) -> Any:
+            for listener in self._listeners:
+                listener(operator, arguments)
+            return kernel.call_boxed(keys, *arguments)
+
+        return call
+
+
+_tap = _Tap()
+_recent: _Recent | None = None
