@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from meshwright.modes.context import apply_context
 from meshwright.modes.cuts import Cut, Cuts, Initialise, matching, materialise, whole_cut
 from meshwright.modes.experts import apply_experts
 from meshwright.modes.mesh import Mesh
@@ -89,10 +90,7 @@ def _share_of_stage(module: nn.Module, found: Parallel, initialise: Initialise |
     apply_tensor(module, mesh, recipe, cuts)
     apply_experts(module, mesh, recipe, cuts)
     alias = tie_again(module, recipe, cuts)
-    if layout.context > 1:
-        from meshwright.modes.context import apply_context
-
-        apply_context(module, mesh, layout, recipe)
+    apply_context(module, mesh, layout, recipe)
     apply_recompute(module, layout.recompute, recipe)
     blocks = dict(matching(module, recipe.blocks))
     spread = _spread_experts(module, cuts)
