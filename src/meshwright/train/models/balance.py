@@ -42,12 +42,12 @@ class _Attach(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, loss: Tensor, scale: float) -> Tensor:
-        ctx.scale, ctx.like = scale, loss.new_empty(0)
+        ctx.scale, ctx.dtype = scale, loss.dtype
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        return gradients[0], ctx.like.new_full((), ctx.scale), None
+        return gradients[0], torch.full((), ctx.scale, dtype=ctx.dtype, device=gradients[0].device), None
 
 
 def attach(x: Tensor, loss: Tensor, scale: float) -> Tensor:

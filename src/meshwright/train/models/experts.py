@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.train.models.architecture import Architecture
+from meshwright.train.models.grouped import can_group, grouped_experts
 from meshwright.train.models.mlp import ACTIVATIONS
 
 
@@ -32,31 +33,19 @@ class Experts(nn.Module):
 def apply_experts(x: Tensor, counts: Tensor, experts: Experts) -> Tensor:
     """Each row through its expert: [n, hidden] → [n, hidden]. Rows are sorted by expert, `counts` [experts] of each.
 
-    Experts without rows cost nothing and get a gradient of zeros.
+    Experts without rows cost nothing (on a GPU eight rows of zeros) and get a gradient of zeros.
     """
-    gate, up, down = experts.gate, experts.up, experts.down
-    if _grouped(x, gate):
-        offsets = counts.cumsum(0, dtype=torch.int32)
-
-        def product(rows: Tensor, weight: Tensor) -> Tensor:
-            return torch._grouped_mm(rows, weight.transpose(-2, -1), offs=offsets)
-
-        return product(experts.act(product(x, gate)) * product(x, up), down)
-    lengths = counts.tolist()
+    if can_group(x, experts.gate):
+        return grouped_experts(x, counts, experts.gate, experts.up, experts.down, experts.act)
     # One unbind, not an index an expert: its backward writes one gradient, with zeros for experts that nobody visits.
-    triples = zip(torch.split(x, lengths), gate.unbind(), up.unbind(), down.unbind(), strict=True)
+    rows_of = torch.split(x, counts.tolist())
+    triples = zip(rows_of, experts.gate.unbind(), experts.up.unbind(), experts.down.unbind(), strict=True)
     used = [
-        functional.linear(experts.act(functional.linear(rows, g)) * functional.linear(rows, u), d)
-        for i, (rows, g, u, d) in enumerate(triples)
-        if len(rows) or (i == 0 and not len(x))  # so that weights join the graph where no row came at all
+        functional.linear(experts.act(functional.linear(rows, gate)) * functional.linear(rows, up), down)
+        for i, (rows, gate, up, down) in enumerate(triples)
+        if len(rows) or (i == 0 and not len(x))  # so that the weights join the graph where no row came at all
     ]
     return torch.cat(used)
-
-
-def _grouped(x: Tensor, weight: Tensor) -> bool:
-    """Whether the grouped product can take these: bfloat16 on a GPU, rows of a multiple of 16 bytes."""
-    aligned = weight.shape[1] % 8 == 0 and weight.shape[2] % 8 == 0
-    return x.is_cuda and x.dtype == torch.bfloat16 == weight.dtype and aligned
 
 
 def local_exchange(x: Tensor, expert_of: Tensor, weights: Tensor, experts: Experts) -> Tensor:

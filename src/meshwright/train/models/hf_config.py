@@ -18,7 +18,7 @@ CLASSES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 """`model_type` → the class in transformers that computes it."""
-_ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}
+_ACTIVATIONS = {"gelu_tanh": "gelu_new"}
 """Where our name of an activation differs from the one in transformers."""
 
 
@@ -33,7 +33,9 @@ def hf_config(a: Architecture) -> dict[str, Any]:
     # The classes' own defaults may lie outside this vocabulary.
     tokens = {"bos_token_id": None, "eos_token_id": None}
     numbers = _gpt2(a) if family == "gpt2" else _llama(a, family)
-    return {**tokens, **kept, **numbers, "model_type": family, "architectures": [CLASSES[family]]}
+    # Of several names for one activation, the one that was read is kept.
+    named = {key: kept[key] for key in ("hidden_act", "activation_function") if kept.get(key)}
+    return {**tokens, **kept, **numbers, **named, "model_type": family, "architectures": [CLASSES[family]]}
 
 
 def _family(a: Architecture) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -72,7 +73,7 @@ class Moe(nn.Module):
     def _kept(self, expert_of: Tensor, experts: int) -> Tensor:
         """1 where a visit is among the first `capacity_factor` · n · k / experts of its expert on this rank, else 0."""
         assert self.capacity_factor is not None
-        most = -(-int(self.capacity_factor * expert_of.numel()) // experts)
+        most = math.ceil(self.capacity_factor * expert_of.numel() / experts)
         visits = functional.one_hot(expert_of.flatten(), experts)
         place = (visits.cumsum(0) * visits).sum(-1)
         return (place <= most).view_as(expert_of)
