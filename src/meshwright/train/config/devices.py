@@ -37,3 +37,10 @@ def cluster_of_gpus(gpu: str, ranks: int, per_node: int) -> Cluster | None:
     if name is None or ranks % per_node:
         return None
     return parse_cluster(f"{ranks // per_node}x{per_node}x{name}" if ranks > per_node else f"{ranks}x{name}")
+
+
+def is_accelerator(name: str) -> bool:
+    """Whether the catalogue has a device of this name that is no CPU."""
+    from meshwright.spec.cluster_catalog import presets
+
+    return name in presets() and name != "cpu"

@@ -122,8 +122,8 @@ class LaunchSection:
     """Collectives; auto: nccl on GPUs, gloo on CPUs."""
     timeout_s: Annotated[float, Between(1, 1e6)] = 600.0
     """Seconds after which a collective that not every rank joined fails."""
-    threads: Positive = 1
-    """Threads of a rank's CPU operations."""
+    threads: Count = 0
+    """Threads of a rank's CPU operations; 0: one, and with GPUs an equal share of the cores."""
 
 
 @dataclass(frozen=True, slots=True)

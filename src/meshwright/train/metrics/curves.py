@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from meshwright.spec.errors import RequestError
+from meshwright.train.config.sense import missing
 from meshwright.train.metrics.step import StepReport
 
 
@@ -20,9 +20,7 @@ class TensorBoardSink:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise RequestError(
-                "Curves need TensorBoard: pip install tensorboard, or go without.", ("--metrics.no-tensorboard",)
-            ) from error
+            raise missing("tensorboard") from error
         self._writer = SummaryWriter(str(folder), purge_step=resumed_step + 1 if resumed_step else None, flush_secs=10)
 
     def write(self, report: StepReport) -> None:

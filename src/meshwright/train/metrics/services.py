@@ -9,19 +9,17 @@ from typing import Any
 
 from meshwright.spec.errors import RequestError
 from meshwright.train.config.files import write_atomically
+from meshwright.train.config.sense import missing
 from meshwright.train.metrics.jsonl import finite
 from meshwright.train.metrics.step import StepReport
 
 
-def need(module: str, flag: str) -> Any:
+def need(name: str) -> Any:
     """The installed module. Raises RequestError that says how to install it or go without."""
     try:
-        return import_module(module)
+        return import_module(name)
     except ImportError as error:
-        raise RequestError(
-            f"--metrics.{flag} needs {module}, which is not installed here: pip install {module}, or go without.",
-            (f"--metrics.no-{flag}",),
-        ) from error
+        raise missing(name) from error
 
 
 class WandbSink:
@@ -29,7 +27,7 @@ class WandbSink:
 
     def __init__(self, folder: Path, project: str, config: Mapping[str, Any]) -> None:
         """Start or continue the run of `folder`. Raises RequestError: not installed, or no login and no WANDB_MODE."""
-        wandb = need("wandb", "wandb")
+        wandb = need("wandb")
         known = _known(folder / "wandb-run")
         try:
             self._run = wandb.init(
@@ -61,7 +59,7 @@ class MlflowSink:
 
     def __init__(self, folder: Path, project: str, config: Mapping[str, Any]) -> None:
         """Start or continue the run of `folder`. Raises RequestError: not installed, or the server does not answer."""
-        mlflow = need("mlflow", "mlflow")
+        mlflow = need("mlflow")
         known = _known(folder / "mlflow-run")
         try:
             mlflow.set_experiment(project)

@@ -72,17 +72,3 @@ def open_metrics(
     if section.mlflow:
         sinks.append(MlflowSink(folder, section.project, config))
     return MetricsWriter(sinks)
-
-
-def check_services(section: MetricsSection) -> None:
-    """Raises RequestError when something that [metrics] asks for is not installed; imports none of it."""
-    from importlib.util import find_spec
-
-    from meshwright.spec.errors import RequestError
-
-    for flag, asked in (("tensorboard", section.tensorboard), ("wandb", section.wandb), ("mlflow", section.mlflow)):
-        if asked and find_spec(flag) is None:
-            raise RequestError(
-                f"--metrics.{flag} needs {flag}, which is not installed here: pip install {flag}, or go without.",
-                (f"--metrics.no-{flag}",),
-            )

@@ -1,0 +1,84 @@
+"""Options that exclude each other, need each other, or name what is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meshwright.spec.errors import RequestError
+from meshwright.spec.model import Model
+from meshwright.train.config.tree import TrainConfig
+from meshwright.train.config.values import ConfigError
+
+
+def check_sense(config: TrainConfig, model: Model) -> None:
+    """Raises ConfigError for options that would be ignored or fail later."""
+    _check_learning_rate(config)
+    _check_evaluation(config)
+    _check_paths(config)
+    if not model.causal:
+        raise ConfigError(f"{model.name} does not predict the next token: training is for causal models.")
+    if model.experts is None and (config.parallel.capacity is not None or config.parallel.aux_coefficient is not None):
+        raise ConfigError(f"parallel.capacity and parallel.aux_coefficient are for experts; {model.name} has none.")
+    check_services(config)
+    check_data(config, model)
+
+
+def _check_learning_rate(config: TrainConfig) -> None:
+    from meshwright.train.optim.schedule import lr_at
+
+    scaled, batch = config.train.lr_scaling != "none", config.train.lr_batch
+    if scaled and not batch:
+        raise ConfigError(
+            f"train.lr_scaling {config.train.lr_scaling} needs train.lr_batch: the batch of optimizer.lr."
+        )
+    if batch and not scaled:
+        raise ConfigError("train.lr_batch does nothing where train.lr_scaling is none.", ("linear", "sqrt"))
+    lr_at(0, config.optimizer.lr, config.schedule, config.train.steps)
+
+
+def _check_evaluation(config: TrainConfig) -> None:
+    if config.train.eval_every and not config.data.validation_share:
+        raise ConfigError(
+            "train.eval_every needs held-out data, and data.validation_share is 0.", ("--data.validation_share 0.01",)
+        )
+
+
+def _check_paths(config: TrainConfig) -> None:
+    for key, path in (
+        ("checkpoint.load", config.checkpoint.load),
+        ("parallel.schedule_csv", config.parallel.schedule_csv),
+    ):
+        if path and not Path(path).exists():
+            raise ConfigError(f"{key} is {path!r}, and there is no such file or folder.")
+
+
+def check_data(config: TrainConfig, model: Model) -> None:
+    """Raises DataError: no such file, no such tokenizer, or one with more ids than the model. Nothing is tokenized."""
+    from meshwright.train.data.dataset import open_dataset
+    from meshwright.train.data.sources import find_files
+    from meshwright.train.data.store import HEADER, TOKENS
+    from meshwright.train.data.tokenizer import check_vocabulary, open_tokenizer
+
+    first = Path(config.data.sources[0]).expanduser()
+    if first.name == TOKENS or (first / HEADER).is_file() or config.data.sources[0].startswith("synthetic"):
+        open_dataset(config.data, vocab=model.vocab)
+        return
+    check_vocabulary(open_tokenizer(config.data.tokenizer, config.data.end_token), model.vocab)
+    find_files(config.data.sources)
+
+
+def check_services(config: TrainConfig) -> None:
+    """Raises RequestError when something that [metrics] asks for is not installed; imports none of it."""
+    from importlib.util import find_spec
+
+    for name in ("tensorboard", "wandb", "mlflow"):
+        if getattr(config.metrics, name) and find_spec(name) is None:
+            raise missing(name)
+
+
+def missing(name: str) -> RequestError:
+    """The refusal of a service that is asked for and not installed."""
+    return RequestError(
+        f"--metrics.{name} needs {name}, which is not installed here: pip install {name}, or go without.",
+        (f"--metrics.no-{name}",),
+    )
