@@ -26,11 +26,22 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
+class State:
+    """A box of an optimizer state that is cut like its parameter, here."""
+
+    part: Part
+    state: str
+    tensor: torch.Tensor
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Held:
     """What one rank holds: its parts and their optimizer states."""
 
     parts: list[Part]
-    states: list[tuple[Part, str, torch.Tensor]]
+    states: list[State]
 
 
 def whole(name: str, state: str = "", shift: float = 0.0) -> torch.Tensor:
@@ -107,14 +118,18 @@ def held(cut: str, *, fill: bool, shift: float = 0.0, dtype: torch.dtype = torch
             tied_copy=tied,
         )
         held.parts.append(part)
-        held.states.extend((part, state, piece(whole(name, state, shift))) for state in STATES)
+        held.states.extend(
+            State(part, state, piece(whole(name, state, shift)), part.shape, part.offset) for state in STATES
+        )
     return held
 
 
 def differences(held: Held, shift: float = 0.0, *, states: bool = True) -> list[str]:
     """Where this rank's numbers are not exactly those of the model."""
     wrong = []
-    for part, state, numbers in [(part, "", part.data) for part in held.parts] + (held.states if states else []):
+    numbers_of = [(part, "", part.data) for part in held.parts]
+    numbers_of += [(s.part, s.state, s.tensor) for s in held.states] if states else []
+    for part, state, numbers in numbers_of:
         where = tuple(slice(start, start + n) for start, n in zip(part.offset, part.size, strict=True))
         if not torch.equal(numbers, whole(part.name, state, shift)[where]):
             wrong.append(f"{part.name} {state}")

@@ -12,6 +12,8 @@ from meshwright.train.launch.pool import RankPool
 
 from .cut_parts import SHAPES, STATES, differences, held, whole
 
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
 
 def save(folder: Path, cut: str, asynchronous: bool) -> str:
     with CheckpointStore(folder, layout=f"{cut}{dist.get_world_size()}") as store:

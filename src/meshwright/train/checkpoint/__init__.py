@@ -5,7 +5,9 @@ checkpoint into safetensors that Hugging Face's libraries read. On the disk a ch
 manifest, which lists every file with its size and checksum.
 """
 
+from meshwright.train.checkpoint.architecture import architecture_json
 from meshwright.train.checkpoint.errors import CheckpointError
+from meshwright.train.checkpoint.export import export_checkpoint
 from meshwright.train.checkpoint.loading import load_checkpoint
 from meshwright.train.checkpoint.ranks import Ranks
 from meshwright.train.checkpoint.state import TrainState, random_state, restore_random
@@ -16,6 +18,8 @@ __all__ = [
     "CheckpointStore",
     "Ranks",
     "TrainState",
+    "architecture_json",
+    "export_checkpoint",
     "load_checkpoint",
     "random_state",
     "restore_random",

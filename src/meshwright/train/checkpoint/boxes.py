@@ -1,7 +1,7 @@
 """Boxes: everything that a checkpoint holds is a box of a whole, named tensor.
 
-A parameter's Part is one; an optimizer state that is shaped like the Part lies where the Part lies. A checkpoint knows
-nothing else, so it is written under one layout and read under any other.
+A parameter's Part is one, and so is this rank's share of an optimizer state. A checkpoint knows nothing else, so it is
+written under one layout and read under any other.
 """
 
 from __future__ import annotations
@@ -9,15 +9,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
 from meshwright.modes.parts import Part
-from meshwright.train.checkpoint.errors import CheckpointError
 
-StatePart = tuple[Part, str, torch.Tensor]
-"""An optimizer state: the Part it belongs to, its name, and its numbers, of the Part's `size`."""
+
+class StateBox(Protocol):
+    """An optimizer state's box on this rank; what `PartOptimizer.state_parts` gives."""
+
+    @property
+    def part(self) -> Part:
+        """The parameter it belongs to."""
+
+    @property
+    def state(self) -> str:
+        """Its name, like exp_avg."""
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The live numbers of the box."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole state, which need not be the parameter's (a step count, a factored variance)."""
+
+    @property
+    def offset(self) -> tuple[int, ...]:
+        """Where the box begins in the whole state."""
+
 
 MODEL = "model/"
 OPTIMIZER = "optimizer/"
@@ -68,15 +90,11 @@ def part_boxes(parts: Iterable[Part]) -> Iterator[Box]:
         yield Box(MODEL + part.name, part.shape, part.offset, part.data, part.tied_copy)
 
 
-def state_boxes(states: Iterable[StatePart]) -> Iterator[Box]:
-    """The optimizer states' boxes. Raises CheckpointError for a state that is not shaped like its Part."""
-    for part, state, tensor in states:
-        if tuple(tensor.shape) != part.size:
-            raise CheckpointError(
-                f"The optimizer state {state!r} of {part.name} has shape {list(tensor.shape)}, "
-                f"its parameter's part {list(part.size)}."
-            )
-        yield Box(f"{OPTIMIZER}{state}/{part.name}", part.shape, part.offset, tensor.detach(), part.tied_copy)
+def state_boxes(states: Iterable[StateBox]) -> Iterator[Box]:
+    """The optimizer states' boxes."""
+    for state in states:
+        key = f"{OPTIMIZER}{state.state}/{state.part.name}"
+        yield Box(key, state.shape, state.offset, state.tensor.detach(), state.part.tied_copy)
 
 
 def volume(size: Iterable[int]) -> int:

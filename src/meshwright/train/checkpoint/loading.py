@@ -12,7 +12,8 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from meshwright.modes.parts import Part
-from meshwright.train.checkpoint.boxes import OPTIMIZER, StatePart, part_boxes, person_name, state_boxes
+from meshwright.train.checkpoint.architecture import FREE, flat
+from meshwright.train.checkpoint.boxes import OPTIMIZER, StateBox, part_boxes, person_name, state_boxes
 from meshwright.train.checkpoint.errors import CheckpointError
 from meshwright.train.checkpoint.manifest import RANDOM_FILE, STATE_FILE, Manifest, read_manifest, verify
 from meshwright.train.checkpoint.metadata import CheckedReader, read_metadata
@@ -30,7 +31,7 @@ Wanted = dict[str, tuple[tuple[int, ...], str]]
 def load_checkpoint(
     path: Path,
     parts: Sequence[Part],
-    states: Iterable[StatePart] = (),
+    states: Iterable[StateBox] = (),
     *,
     ranks: Ranks,
     layout: str = "",
@@ -87,9 +88,8 @@ def _compare_models(path: Path, manifest: Manifest, model: Mapping[str, Any]) ->
     """Raises CheckpointError when both sides tell of their model and tell different things."""
     if not model or not manifest.model:
         return
-    here = json.loads(json.dumps(dict(model)))
-    there = dict(manifest.model)
-    names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+    here, there = flat(json.loads(json.dumps(dict(model)))), flat(manifest.model)
+    names = [name for name in sorted({*here, *there} - FREE) if here.get(name) != there.get(name)]
     if names:
         said = [f"{name} is {here.get(name)!r} here and {there.get(name)!r} there" for name in names]
         raise CheckpointError(f"{path} is of another model: {_some(said)}.")
@@ -122,6 +122,7 @@ def compare(path: Path, every: Sequence[Wanted], metadata: Metadata, weights_onl
         if key not in seen
     ]
     if differences:
+        differences.sort(key=lambda said: "(optimizer's " in said)
         raise CheckpointError(f"{path} does not fit this run: {_some(differences)}.")
 
 

@@ -25,10 +25,10 @@ PATIENCE = timedelta(hours=2)
 
 
 class Ranks:
-    """All ranks of the job. Making one is collective: every rank of the default group has to."""
+    """All ranks of the job, or (`alone`) this process by itself. Making one for all is collective over all of them."""
 
-    def __init__(self) -> None:
-        together = dist.is_available() and dist.is_initialized()
+    def __init__(self, *, alone: bool = False) -> None:
+        together = not alone and dist.is_available() and dist.is_initialized()
         self.group: dist.ProcessGroup | None = dist.new_group(backend="gloo", timeout=PATIENCE) if together else None
         self.rank = dist.get_rank() if together else 0
         self.world = dist.get_world_size() if together else 1

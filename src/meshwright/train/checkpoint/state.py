@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class TrainState:
-    """Where a run is. Everything but `random` is the same on every rank and under every layout."""
+    """Where a run is. All but `random` is the same on every rank and under every layout. Tensors are saved as boxes."""
 
     step: int = 0
     """Optimizer steps done."""
@@ -30,8 +30,6 @@ class TrainState:
     data: Mapping[str, Any] = field(default_factory=dict)
     """The data's own position (epoch, index, …), in samples of the global order."""
     schedule: Mapping[str, Any] = field(default_factory=dict)
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
-    """The optimizers' scalars; their tensors are saved as boxes."""
     loss_scale: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     """The resolved configuration of the run."""

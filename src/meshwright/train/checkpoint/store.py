@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 import meshwright
 from meshwright.modes.parts import Part
-from meshwright.train.checkpoint.boxes import Box, StatePart, part_boxes, state_boxes
+from meshwright.train.checkpoint.boxes import Box, StateBox, part_boxes, state_boxes
 from meshwright.train.checkpoint.errors import CheckpointError
 from meshwright.train.checkpoint.files import CheckedWriter, FileFacts, write_file
 from meshwright.train.checkpoint.folder import Ticket, newest_whole, open_ticket, publish
@@ -60,7 +60,7 @@ class CheckpointStore:
         self._failure: CheckpointError | None = None
 
     def save(
-        self, state: TrainState, parts: Sequence[Part], states: Iterable[StatePart] = (), *, asynchronous: bool = True
+        self, state: TrainState, parts: Sequence[Part], states: Iterable[StateBox] = (), *, asynchronous: bool = True
     ) -> None:
         """Save the run as it is now. Asynchronous: returns when the numbers are copied, and writes them behind.
 
@@ -107,7 +107,7 @@ class CheckpointStore:
         self,
         path: Path | str,
         parts: Sequence[Part],
-        states: Iterable[StatePart] = (),
+        states: Iterable[StateBox] = (),
         *,
         weights_only: bool = False,
         cast: bool = False,
