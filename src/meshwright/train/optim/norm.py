@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.modes.parts import Part
-from meshwright.train.optim.reduce import accumulation_dtype, all_sum
+from meshwright.train.optim.reduce import accumulation_dtype, all_sum, square_sums
 
 _EPS = 1e-6
 """Keeps the coefficient of a zero gradient finite; torch.nn.utils.clip_grad_norm_ has the same."""
@@ -27,14 +27,13 @@ def global_norm(parts: Sequence[Part]) -> Tensor:
     counted = [(part, gradient) for part, gradient in held if gradient is not None and gradient.numel()]
     home = parts[0].parameter.device
     dtype = accumulation_dtype(parts[0].parameter.dtype)
-    norms: list[Tensor] = []
-    if counted:
-        norms = list(torch._foreach_norm([gradient for _, gradient in counted], 2, dtype=dtype))
+    squares = square_sums([gradient for _, gradient in counted], dtype)
+    if squares:
         # Scaled here and not by a tensor of weights, which would have to be copied to the device in every step.
-        torch._foreach_mul_(norms, [part.copies**-0.5 for part, _ in counted])
-    local = torch.stack([norm.to(home) for norm in norms]) if norms else torch.zeros(1, dtype=dtype, device=home)
+        torch._foreach_div_(squares, [float(part.copies) for part, _ in counted])
+    terms = [square.to(home) for square in squares] or [torch.zeros((), dtype=dtype, device=home)]
     world = dist.group.WORLD if dist.is_initialized() else None
-    return all_sum(local.square().sum(), world).sqrt()
+    return all_sum(torch.stack(terms).sum(), world).sqrt()
 
 
 @torch.no_grad()

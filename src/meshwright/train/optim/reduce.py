@@ -12,6 +12,8 @@ from torch import Tensor
 
 from meshwright.modes.parts import Part
 
+_BLOCK = 512
+
 
 @dataclass(frozen=True)
 class Box:
@@ -76,9 +78,30 @@ def all_sums(values: Sequence[Tensor], group: dist.ProcessGroup | None) -> list[
 
 
 def square_sum(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Σ x² as a scalar of `dtype`, without a copy of `values`."""
-    norm: Tensor = torch.linalg.vector_norm(values, dtype=dtype)
-    return norm.square_()
+    """Σ x² as a scalar of `dtype`, without a copy of `values`.
+
+    On the CPU in blocks: PyTorch adds float32 squares there one after the other, and of 30 million it loses 0.2%.
+    """
+    if values.device.type != "cpu" or values.numel() <= _BLOCK or not values.is_contiguous():
+        return _norm(values, dtype).square_()
+    flat = values.detach().view(-1)
+    full = flat.numel() // _BLOCK * _BLOCK
+    blocks = _norm(flat[:full].view(-1, _BLOCK), dtype, dim=1)
+    return blocks.square_().sum() + _norm(flat[full:], dtype).square_()
+
+
+def square_sums(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """`square_sum` of each tensor, with one kernel for all on an accelerator."""
+    if not tensors or tensors[0].device.type == "cpu":
+        return [square_sum(values, dtype) for values in tensors]
+    norms = list(torch._foreach_norm(list(tensors), 2, dtype=dtype))
+    torch._foreach_mul_(norms, norms)
+    return norms
+
+
+def _norm(values: Tensor, dtype: torch.dtype, dim: int | None = None) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(values, dim=dim, dtype=dtype)
+    return norm
 
 
 def gather_boxes(parts: Sequence[Part], group: dist.ProcessGroup | None) -> list[list[Box]]:
