@@ -18,7 +18,8 @@ from meshwright.train.models.read_architecture import make_architecture, read_ar
 
 PRESETS = Path(__file__).parent / "presets"
 NUMERICS = Path(__file__).parent / "numerics.json"
-"""What the catalogue's presets leave out because no cost depends on it: by preset, further keys of its config.json."""
+"""What the catalogue's presets leave out because no cost depends on it: by preset, further keys of the config.json that
+its `_source` names."""
 
 
 def preset_names() -> tuple[str, ...]:
@@ -58,7 +59,7 @@ def build_model(
 
 
 def _with_numerics(preset: str) -> Mapping[str, Any]:
-    more = _json(NUMERICS) if NUMERICS.exists() else {}
+    more = _json(NUMERICS)
     return {**more.get(preset, {}), **_json(model_file(preset))}
 
 
