@@ -137,6 +137,7 @@ class _Build:
                 writer.add(next(encoded), piece.skipped)
             if piece.ends:
                 writer.end_document()
+        writer.flush()
 
     def _tell(self, writer: TokenWriter, done: int) -> None:
         if time.monotonic() - self.saved >= JOURNAL_SECONDS:

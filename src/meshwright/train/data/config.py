@@ -40,7 +40,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
-            object.__setattr__(self, "source", tuple(self.source))
+            words = tuple(self.source)
+            object.__setattr__(self, "source", words[0] if len(words) == 1 else words)
         if not self.source or not all(self.sources):
             raise DataError("data.source is empty.", ["stdlib", "synthetic", "synthetic:chain", "a path or glob"])
         if self.seq_len < 1:

@@ -44,6 +44,10 @@ class TokenWriter:
         self.folder, self.key, self.tokenizer = folder, key, tokenizer
         self.dtype = np.dtype("<u2" if tokenizer.size <= 2**16 else "<u4")
         self.state = self._resumed() or self._fresh()
+        self._end = np.array([tokenizer.end])
+        self._ids: list[np.ndarray] = []
+        self._marks: list[bool | np.ndarray] = []
+        self._ends: list[int] = []
         self._open = ExitStack()
         self._files: dict[str, BinaryIO] = {}
         for name, size in self._sizes().items():
@@ -59,12 +63,11 @@ class TokenWriter:
         """Append tokens to the open document; `skipped` marks those the loss does not count."""
         if not len(ids):
             return
-        self._files[TOKENS].write(ids.astype(self.dtype).tobytes())
-        marks = np.broadcast_to(np.asarray(skipped, dtype=bool), ids.shape)
-        self._mark(marks)
+        self._ids.append(ids)
+        self._marks.append(skipped)
         self.state.tokens += len(ids)
         self.state.open_tokens += len(ids)
-        self.state.last_skipped = bool(marks[-1])
+        self.state.last_skipped = bool(skipped if isinstance(skipped, bool) else skipped[-1])
 
     def end_document(self) -> None:
         """End the open document; one without a token is left out and counted."""
@@ -72,13 +75,22 @@ class TokenWriter:
         if not state.open_tokens:
             state.empty_documents += 1
             return
-        self.add(np.array([self.tokenizer.end]), state.last_skipped)
-        self._files[OFFSETS].write(np.array([state.tokens], dtype="<i8").tobytes())
+        self.add(self._end, state.last_skipped)
+        self._ends.append(state.tokens)
         state.documents += 1
         state.open_tokens = 0
 
+    def flush(self) -> None:
+        """Write what was added; call it often enough that it fits in memory."""
+        if self._ids:
+            self._write_marks()
+            self._files[TOKENS].write(np.concatenate(self._ids).astype(self.dtype).tobytes())
+            self._files[OFFSETS].write(np.array(self._ends, dtype="<i8").tobytes())
+            self._ids, self._marks, self._ends = [], [], []
+
     def save_journal(self) -> None:
-        """Everything written so far survives a crash from here on."""
+        """Everything added so far survives a crash from here on."""
+        self.flush()
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -105,14 +117,16 @@ class TokenWriter:
         (self.folder / JOURNAL).unlink()
         os.replace(self.folder, final)
 
-    def _mark(self, marks: np.ndarray) -> None:
+    def _write_marks(self) -> None:
         """Append to skipped.bin, which exists from the first skipped token on."""
         if SKIPPED not in self._files:
-            if not marks.any():
+            if not any(marks is True or (isinstance(marks, np.ndarray) and marks.any()) for marks in self._marks):
                 return
             (self.folder / SKIPPED).write_bytes(b"")
-            self._append_to(SKIPPED, self.state.tokens)
-        self._files[SKIPPED].write(marks.astype(np.uint8).tobytes())
+            self._append_to(SKIPPED, self.state.tokens - sum(len(ids) for ids in self._ids))
+        pairs = zip(self._marks, self._ids, strict=True)
+        marks = np.concatenate([np.broadcast_to(np.uint8(marks), len(ids)) for marks, ids in pairs])
+        self._files[SKIPPED].write(marks.tobytes())
         self.state.skipped_tokens += int(marks.sum())
 
     def _append_to(self, name: str, size: int) -> None:
