@@ -11,9 +11,8 @@ broadcast all of it on the root (a ring passes it on once a rank, a tree spreads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import torch
@@ -26,83 +25,77 @@ class Operator:
     collective: str
     group: int
     """Which of its arguments is the process group."""
-    read: Callable[[tuple[Any, ...], int, int], tuple[int, Fraction]]
-    """(arguments, rank in the group, ranks) → bytes of the whole tensor, bytes that this rank sends."""
-
-
-def _tensors(nested: Any) -> Iterator[torch.Tensor]:
-    if isinstance(nested, torch.Tensor):
-        yield nested
-    else:
-        for one in nested:
-            yield from _tensors(one)
+    read: Callable[[tuple[Any, ...], int, int], tuple[int, int]]
+    """(arguments, rank in the group, ranks) → bytes of the whole tensor, and `ranks` times the bytes this rank sends:
+    a whole number, where a ring's share of an uneven tensor is none."""
 
 
 def _bytes(nested: Any) -> int:
     """Bytes of a tensor, or of all tensors in lists of lists."""
-    return sum(t.numel() * t.element_size() for t in _tensors(nested))
+    return nested.nbytes if isinstance(nested, torch.Tensor) else sum(map(_bytes, nested))
 
 
-def _all_reduce(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _all_reduce(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     size = _bytes(arguments[0])
-    return size, Fraction(2 * (ranks - 1) * size, ranks)
+    return size, 2 * (ranks - 1) * size
 
 
-def _all_gather(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _all_gather(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     size = _bytes(arguments[0])
-    return size, Fraction((ranks - 1) * size, ranks)
+    return size, (ranks - 1) * size
 
 
-def _reduce_scatter(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _reduce_scatter(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     size = _bytes(arguments[1])
-    return size, Fraction((ranks - 1) * size, ranks)
+    return size, (ranks - 1) * size
 
 
-def _all_to_all_split(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _all_to_all_split(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     """One tensor [rows, …] whose rows are split over the ranks: evenly, or as argument 4 says."""
     source, splits = arguments[1], arguments[4]
     size = _bytes(source)
-    rows = source.size(0) if source.dim() else 1
-    own = Fraction(splits[rank], rows) if splits and rows else Fraction(1, ranks)
-    return size, size * (1 - own)
+    if not splits:
+        return size, (ranks - 1) * size
+    rows = sum(splits)
+    return size, ranks * (size // rows) * (rows - splits[rank]) if rows else 0
 
 
-def _all_to_all_lists(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _all_to_all_lists(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     size = _bytes(arguments[1])
-    return size, Fraction(size - _bytes(arguments[1][rank]))
+    return size, ranks * (size - _bytes(arguments[1][rank]))
 
 
-def _broadcast(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _broadcast(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     size = _bytes(arguments[0])
-    return size, Fraction(size if rank == arguments[2] else 0)
+    return size, ranks * size if rank == arguments[2] else 0
 
 
-def _reduce(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _reduce(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     size = _bytes(arguments[0])
-    return size, Fraction(size if rank != arguments[3] else 0)
+    return size, ranks * size if rank != arguments[3] else 0
 
 
-def _gather(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _gather(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     own = _bytes(arguments[1])
-    return ranks * own, Fraction(own if rank != arguments[3] else 0)
+    return ranks * own, ranks * own if rank != arguments[3] else 0
 
 
-def _scatter(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _scatter(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     own = _bytes(arguments[0])
-    return ranks * own, Fraction((ranks - 1) * own if rank == arguments[3] else 0)
+    return ranks * own, ranks * (ranks - 1) * own if rank == arguments[3] else 0
 
 
-def _send(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
+def _send(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
     size = _bytes(arguments[0])
-    return size, Fraction(size)
+    return size, ranks * size
 
 
-def _receive(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
-    return _bytes(arguments[0]), Fraction(0)
+def _receive(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
+    return _bytes(arguments[0]), 0
 
 
-def _barrier(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, Fraction]:
-    return 0, Fraction(0)
+def _barrier(arguments: tuple[Any, ...], rank: int, ranks: int) -> tuple[int, int]:
+    return 0, 0
 
 
 OPERATORS = {

@@ -5,21 +5,20 @@
     for row in summarize(record.entries):
         print(row.axis, row.collective, row.count, row.bytes)
 
-While somebody listens, the kernels of `c10d::*` (see `collective_ops`) are replaced by ones that note the call and
-then call the kernel they replaced. That is one place for eager code, compiled code, C++ (DDP's reducer) and backward
-on any thread, where a TorchDispatchMode would slow every operator down and keep blocks from being compiled. With no
-listener nothing is replaced, so it costs nothing. A CUDA graph is noted when it is captured, not when it is replayed;
+While somebody listens, the dispatcher's operators `c10d::*` (see `collective_ops`) have a kernel in front of the
+device's that notes the call. That is one place for eager code, compiled code, C++ (DDP's reducer) and backward on any
+thread, where a TorchDispatchMode would slow every operator down and keep blocks from being compiled. With no listener
+the kernel is not there, so it costs nothing. A CUDA graph is noted when it is captured, not when it is replayed;
 what does not go through a process group (symmetric memory, NVSHMEM) is not seen. Listening must begin and end while
 this rank runs no collective.
 
-`enable_recent(n)` keeps the last n calls, for whoever asks where a job hangs; a few microseconds a collective.
+`enable_recent(n)` keeps the last n calls, for whoever asks where a job hangs; some ten microseconds a collective.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -36,7 +35,9 @@ from meshwright.modes.axis_names import AxisNames
 from meshwright.modes.collective_ops import OPERATORS, Operator
 from meshwright.modes.mesh import Mesh
 
-_DEVICES = ("CPU", "CUDA", "XPU", "HPU", "PrivateUse1")
+_KEY = torch.DispatchKey.BackendSelect
+"""The last step of dispatch before a device's kernel: every call passes it, and these operators have nothing there."""
+_BELOW = torch._C._dispatch_keyset_full_after(_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,15 @@ class Entry:
     """Of its process group."""
     bytes: int
     """Of the whole tensor (nccl-tests' convention)."""
-    sent: Fraction
-    """Bytes that this rank sends (`collective_ops`)."""
+    parts: int
+    """`ranks` times the bytes that this rank sends (`collective_ops`)."""
     site: str
     """file:line of the nearest caller outside of PyTorch; empty on threads without Python frames."""
+
+    @property
+    def sent(self) -> float:
+        """Bytes that this rank sends."""
+        return self.parts / self.ranks
 
     def __str__(self) -> str:
         return (
@@ -67,15 +73,13 @@ def summarize(entries: Iterable[Entry]) -> list[WireRow]:
 
     Left out is what sends nothing anywhere: groups of one rank, barriers, and receiving (the peer's row has it).
     """
-    found: dict[tuple[str, str, bool], tuple[int, Fraction]] = {}
+    found: dict[tuple[str, str, bool], list[Entry]] = {}
     for entry in entries:
         if entry.ranks > 1 and entry.collective not in ("barrier", "recv"):
-            key = entry.axis, entry.collective, entry.bytes <= SMALL
-            count, sent = found.get(key, (0, Fraction(0)))
-            found[key] = count + 1, sent + entry.sent
+            found.setdefault((entry.axis, entry.collective, entry.bytes <= SMALL), []).append(entry)
     return [
-        WireRow(axis, collective, count, float(sent), small)
-        for (axis, collective, small), (count, sent) in found.items()
+        WireRow(axis, collective, len(calls), float(sum(Fraction(e.parts, e.ranks) for e in calls)), small)
+        for (axis, collective, small), calls in found.items()
     ]
 
 
@@ -170,7 +174,7 @@ Listener = Callable[[Operator, tuple[Any, ...]], None]
 
 
 class _Tap:
-    """The replaced kernels, there as long as somebody listens."""
+    """The kernels that note calls, there as long as somebody listens."""
 
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
@@ -181,7 +185,7 @@ class _Tap:
         with self._lock:
             self._listeners = (*self._listeners, listener)
             if self._library is None:
-                self._library = self._replace()
+                self._library = self._note_all()
 
     def remove(self, listener: Listener) -> None:
         with self._lock:
@@ -190,23 +194,19 @@ class _Tap:
                 self._library._destroy()  # type: ignore[no-untyped-call]
                 self._library = None
 
-    def _replace(self) -> torch.library.Library:
+    def _note_all(self) -> torch.library.Library:
         library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # replacing kernels is what we mean to do
-            for name, operator in OPERATORS.items():
-                for device in _DEVICES:
-                    if torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", device):
-                        kernel = torch.library.get_kernel(f"c10d::{name}", device)
-                        noting = self._noting(operator, kernel)
-                        library.impl(name, noting, device, with_keyset=True)  # type: ignore[no-untyped-call]
+        for name, operator in OPERATORS.items():
+            noting = self._noting(operator, getattr(torch.ops.c10d, name).default)
+            library.impl(name, noting, _KEY.name, with_keyset=True)  # type: ignore[no-untyped-call]
         return library
 
-    def _noting(self, operator: Operator, kernel: Any) -> Callable[..., Any]:
+    def _noting(self, operator: Operator, overload: Any) -> Callable[..., Any]:
         def call(keys: torch.DispatchKeySet, *arguments: Any) -> Any:
             for listener in self._listeners:
                 listener(operator, arguments)
-            return kernel.call_boxed(keys, *arguments)
+            # Gives up the interpreter's lock, which a backend's threads may need before they can take a new call.
+            return overload.redispatch(keys & _BELOW, *arguments)
 
         return call
 
