@@ -1,0 +1,36 @@
+"""From an architecture and a mesh to this rank's share of the model, with the numbers every layout starts from."""
+
+from __future__ import annotations
+
+import torch
+
+from meshwright.modes.cuts import Cut
+from meshwright.modes.mesh import Mesh
+from meshwright.modes.options import Options
+from meshwright.modes.parallelize import parallelize
+from meshwright.train.models.architecture import Architecture
+from meshwright.train.models.build import build_model
+from meshwright.train.models.init import init_part, init_rules
+from meshwright.train.step import Step
+
+
+def assemble(
+    architecture: Architecture,
+    mesh: Mesh,
+    options: Options | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> Step:
+    """The step of a Decoder under `mesh.layout`. Each parameter's numbers depend on `seed` and its name alone.
+
+    Raises LayoutError for what does not divide.
+    """
+    decoder = build_model(architecture, device="meta", dtype=dtype)
+    rule = init_rules(decoder)
+
+    def fill(name: str, cut: Cut, tensor: torch.Tensor) -> None:
+        init_part(name, cut.shape, cut.offset, cut.size, tensor, seed, rule(name))
+
+    model = architecture.model
+    return Step(parallelize(decoder, mesh, options=options, initialise=fill), model.vocab, model.hidden)
