@@ -15,6 +15,7 @@ from torch.nn import functional
 from meshwright.train.models.architecture import Architecture
 from meshwright.train.models.norms import make_norm
 from meshwright.train.models.positions import rotate
+from meshwright.train.models.unset import Linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +88,10 @@ class Attention(nn.Module):
         self.causal = m.causal
         self.window = a.windows[layer]
         self.kernel: Kernel = sdpa
-        self.q = nn.Linear(m.hidden, q, m.qkv_bias, device, dtype)
-        self.k = nn.Linear(m.hidden, kv, m.qkv_bias, device, dtype)
-        self.v = nn.Linear(m.hidden, kv, m.qkv_bias, device, dtype)
-        self.o = nn.Linear(q, m.hidden, m.attention_out_bias, device, dtype)
+        self.q = Linear(m.hidden, q, m.qkv_bias, device, dtype)
+        self.k = Linear(m.hidden, kv, m.qkv_bias, device, dtype)
+        self.v = Linear(m.hidden, kv, m.qkv_bias, device, dtype)
+        self.o = Linear(q, m.hidden, m.attention_out_bias, device, dtype)
         per_head = m.qk_norm == "head"
         self.q_norm = make_norm(a, m.head_dim, device, dtype) if per_head else None
         self.k_norm = make_norm(a, m.head_dim, device, dtype) if per_head else None

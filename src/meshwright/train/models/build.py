@@ -47,7 +47,7 @@ def load_architecture(text: str) -> Architecture:
 def build_model(
     model: Model | Architecture | str, *, device: torch.device | str = "meta", dtype: torch.dtype = torch.float32
 ) -> Decoder:
-    """The Decoder of a model; on "meta" it holds shapes only. `init.py` or a checkpoint fills it.
+    """The Decoder of a model. On "meta" it holds shapes only, elsewhere unset numbers, for `init.py` or a checkpoint.
 
     A bare Model takes what it does not say (epsilon, rotary base) from its family's defaults. Raises ModelError.
     """

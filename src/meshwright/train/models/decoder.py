@@ -19,6 +19,7 @@ from meshwright.train.models.block import Block
 from meshwright.train.models.embed import Embed
 from meshwright.train.models.norms import make_norm
 from meshwright.train.models.positions import tables
+from meshwright.train.models.unset import Linear
 
 
 class Decoder(nn.Module):
@@ -35,7 +36,7 @@ class Decoder(nn.Module):
         self.embed: nn.Module = Embed(architecture, device, dtype)
         self.layers = nn.ModuleDict({str(i): Block(architecture, i, device, dtype) for i in range(m.layers)})
         self.norm: nn.Module = make_norm(architecture, m.hidden, device, dtype)
-        self.head: nn.Module = nn.Linear(m.hidden, m.vocab, m.head_bias, device, dtype)
+        self.head: nn.Module = Linear(m.hidden, m.vocab, m.head_bias, device, dtype)
         if m.tied_embeddings:
             self.head.weight = self.embed.tokens.weight
 

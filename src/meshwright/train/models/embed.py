@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from meshwright.train.models.architecture import Architecture
+from meshwright.train.models.unset import Embedding
 
 
 class Embed(nn.Module):
@@ -14,9 +15,9 @@ class Embed(nn.Module):
     def __init__(self, a: Architecture, device: torch.device | str, dtype: torch.dtype) -> None:
         super().__init__()
         m = a.model
-        self.tokens = nn.Embedding(m.vocab, m.hidden, device=device, dtype=dtype)
+        self.tokens = Embedding(m.vocab, m.hidden, device=device, dtype=dtype)
         learned = m.positions == "learned"
-        self.positions = nn.Embedding(m.position_rows, m.hidden, device=device, dtype=dtype) if learned else None
+        self.positions = Embedding(m.position_rows, m.hidden, device=device, dtype=dtype) if learned else None
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Token ids and positions [batch, seq] → [batch · seq, hidden]."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meshwright.train.models.architecture import Architecture
+from meshwright.train.models.unset import Linear
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -36,9 +37,9 @@ class Mlp(nn.Module):
         super().__init__()
         h, bias = a.model.hidden, a.model.mlp_bias
         self.act = ACTIVATIONS[a.activation]
-        self.gate = nn.Linear(h, width, bias, device, dtype) if a.model.gated_mlp else None
-        self.up = nn.Linear(h, width, bias, device, dtype)
-        self.down = nn.Linear(width, h, bias, device, dtype)
+        self.gate = Linear(h, width, bias, device, dtype) if a.model.gated_mlp else None
+        self.up = Linear(h, width, bias, device, dtype)
+        self.down = Linear(width, h, bias, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """[tokens, hidden] → [tokens, hidden]."""

@@ -14,6 +14,7 @@ from meshwright.train.models.attention import Context
 from meshwright.train.models.balance import attach, balance_loss
 from meshwright.train.models.experts import Experts, local_exchange
 from meshwright.train.models.mlp import Mlp
+from meshwright.train.models.unset import Linear
 
 Exchange = Callable[[Tensor, Tensor, Tensor, Experts], Tensor]
 """(x [n, hidden], expert_of [n, k], weights [n, k], experts) → the experts' weighted sum [n, hidden]."""
@@ -41,10 +42,10 @@ class Moe(nn.Module):
         """Sums counts [batch, experts] over the ranks that share these sequences."""
         self.local_rows: Callable[[Tensor], Tensor] = _same
         """Cuts `sequence_of` to the rows of x that this rank holds."""
-        self.router = nn.Linear(m.hidden, e.count, e.router_bias, device, dtype)
+        self.router = Linear(m.hidden, e.count, e.router_bias, device, dtype)
         self.experts = Experts(a, device, dtype)
         self.shared = Mlp(a, e.shared_ffn_hidden, device, dtype) if e.shared_ffn_hidden else None
-        self.shared_gate = nn.Linear(m.hidden, 1, False, device, dtype) if e.shared_gate else None
+        self.shared_gate = Linear(m.hidden, 1, False, device, dtype) if e.shared_gate else None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """[n, hidden] → [n, hidden]; x is the rows of the context's tokens that `local_rows` keeps."""

@@ -45,7 +45,10 @@ class Weights:
         self._check()
 
     def read_box(self, name: str, offset: Sequence[int], size: Sequence[int]) -> Tensor:
-        """The box [offset, offset + size) of our parameter `name`, in the checkpoint's dtype, on the CPU."""
+        """The box [offset, offset + size) of our parameter `name`, in the checkpoint's dtype, on the CPU.
+
+        Files are mapped into memory: what is not touched is not read, and the result may be a view of the file.
+        """
         if name == "head.weight" and self.architecture.model.tied_embeddings:
             name = "embed.tokens.weight"
         form = self._forms[name]

@@ -32,15 +32,15 @@ def save_weights(
     """Write a checkpoint of whole parameters into `folder`, which must not exist or be empty.
 
     `read(name)` gives one whole parameter of ours; each is read once, and at most one shard is held in memory besides.
-    `dtype`: what is written; None: as read. The folder appears when all of it is there: a crash leaves only
+    `dtype`: what is written; None: as read. The folder appears when all of it is there; a killed process may leave
     `<folder>.partial`. Raises WeightsError: folder in use, no room, or a model that Hugging Face has no class for.
     """
     target = Path(folder)
     partial = target.with_name(target.name + ".partial")
     config = hf_config(architecture)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise WeightsError(f"{target} is there already and is not an empty folder.")
     try:
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise WeightsError(f"{target} is there already and is not an empty folder.")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         used = _write_shards(partial, _tensors(architecture, read, dtype), shard_bytes)
@@ -49,6 +49,8 @@ def save_weights(
         os.replace(partial, target)
     except OSError as error:
         raise WeightsError(f"{target} cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def save_decoder(folder: str | Path, decoder: Decoder, *, dtype: torch.dtype | None = None) -> None:

@@ -1,0 +1,109 @@
+"""Configurations: the numbers that computing needs, and what is refused because it would be computed wrongly."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from meshwright.catalog.model_files import model_names
+from meshwright.spec.errors import ModelError
+from meshwright.train.models.build import NUMERICS, build_model, load_architecture
+from meshwright.train.models.positions import Rope
+from meshwright.train.models.read_architecture import read_architecture
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "vocab_size": 128,
+}
+
+
+def read(**changes: object) -> Any:
+    return read_architecture({**LLAMA, **changes})
+
+
+def test_absent_keys_mean_what_they_mean_in_transformers() -> None:
+    a = read()
+    assert (a.norm_eps, a.activation, a.rope, a.windows) == (1e-6, "silu", Rope(10000.0), (0,) * 4)
+    assert read(model_type="mistral").windows == (4096,) * 4
+    assert read(model_type="mistral", sliding_window=None).windows == (0,) * 4
+    assert read(model_type="mixtral", num_local_experts=4, num_experts_per_tok=2).rope == Rope(1e6)
+
+
+def test_old_and_new_spelling_of_rotary_scaling_are_one() -> None:
+    scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 512}
+    old = read(rope_theta=5e5, rope_scaling={"type": "llama3", **scaling})
+    new = read(rope_parameters={"rope_type": "llama3", "rope_theta": 5e5, **scaling})
+    assert old.rope == new.rope == Rope(5e5, "llama3", 8.0, 512, 1.0, 4.0)
+
+
+def test_qwens_window_is_off_unless_asked_for_and_then_in_late_layers_only() -> None:
+    window = {"model_type": "qwen2", "sliding_window": 16, "max_window_layers": 3}
+    assert read(**window).windows == (0, 0, 0, 0)
+    assert read(**window, use_sliding_window=True).windows == (0, 0, 0, 16)
+    kinds = ["sliding_attention", "full_attention"] * 2
+    assert read(**window, use_sliding_window=True, layer_types=kinds).windows == (16, 0, 16, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'. Legal: default, linear"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "factor is None, but must be a number from 1"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0}}, "above low_freq_factor"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, but must be 1"),
+        ({"rope_theta": "big"}, "rope_theta is 'big', but must be a number"),
+        ({"rope_theta": 0}, "rope_theta is 0.0, but must be above 1"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps is -1"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+        ({"hidden_act": "mish"}, "hidden_act is 'mish'. Legal: silu"),
+        ({"head_dim": 15}, "head_dim is 15"),
+        ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"model_type": "olmo2"}, "norms over whole queries and keys"),
+        ({"model_type": "gemma"}, "of the family gemma"),
+        ({"model_type": "phi", "rope_theta": 1e4}, "side by side"),
+        ({"model_type": "unheard-of"}, "of the family unheard-of"),
+        ({"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["linear_attention"] * 4}, "layer_types"),
+        ({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True, "n_positions": 64}, "must be false"),
+    ],
+)
+def test_what_would_be_computed_wrongly_is_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ModelError) as error:
+        read(**changes)
+    assert says in str(error.value)
+
+
+def test_the_refusal_of_a_family_lists_those_that_are_computed() -> None:
+    with pytest.raises(ModelError, match=r"multi-head latent attention.*Legal: gpt2, megatron, llama, .*qwen3_moe"):
+        load_architecture("deepseek-v3")
+
+
+def test_dropout_is_said_to_be_left_out() -> None:
+    assert read(attention_dropout=0.1).notes == ("no dropout is applied (attention_dropout = 0.1)",)
+    assert read().notes == ()
+
+
+def test_catalogue_presets_have_the_numbers_of_their_published_configurations() -> None:
+    llama = load_architecture("meta-llama/Llama-3.1-8B")
+    assert (llama.norm_eps, llama.rope) == (1e-5, Rope(500000.0, "llama3", 8.0, 8192, 1.0, 4.0))
+    assert load_architecture("qwen3-30b-a3b").renormalise
+    assert not load_architecture("qwen1.5-moe-a2.7b").renormalise
+    assert load_architecture("mixtral-8x7b").balance_coefficient == 0.02
+    assert load_architecture("mistral-7b").windows == (4096,) * 32
+    assert set(json.loads(NUMERICS.read_text())) <= set(model_names())
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt3-175b", "llama-3.1-405b", "qwen3-235b-a22b", "megatron-1t"])
+def test_real_models_build_without_memory(name: str) -> None:
+    model = build_model(name)
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def test_an_unknown_name_is_refused_with_near_ones() -> None:
+    with pytest.raises(ModelError, match="llama-3-8b"):
+        load_architecture("lama-3-8b")
