@@ -6,6 +6,7 @@ needs the error behind them. A failure that is no echo comes before every echo; 
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import traceback
@@ -51,6 +52,8 @@ class Failure:
     """The exception's type, "exit" or "signal"."""
     message: str
     traceback: str = ""
+    where: str = ""
+    """File, line and function, the innermost that is not a library's."""
     exit_code: int = 1
     """As in the shell; the negative signal number where a signal ended the rank."""
     is_request: bool = False
@@ -73,7 +76,17 @@ def failure_of(rank: int, error: BaseException, *, is_request: bool = False) -> 
     """The failure that `error` is, now."""
     text = "".join(traceback.format_exception(error))
     code = 2 if is_request else 1
-    return Failure(rank, time.time(), type(error).__name__, str(error), text, code, is_request)
+    return Failure(rank, time.time(), type(error).__name__, str(error), text, _where(error), code, is_request)
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = ("site-packages", "dist-packages", os.path.dirname(os.__file__))
+    own = [frame for frame in frames if not any(name in frame.filename for name in libraries)]
+    if not frames:
+        return ""
+    frame = (own or frames)[-1]
+    return f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")
 
 
 def death_of(rank: int, exit_code: int, when: float | None = None) -> Failure:
