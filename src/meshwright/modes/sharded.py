@@ -39,7 +39,9 @@ def shard(
     layout = mesh.layout
     # In a pipeline a stage runs many times a step: gathered anew each time, its parameters would cost more than they save.
     stage3 = layout.zero_stage == 3 and layout.stages == 1
-    policy: OffloadPolicy = CPUOffloadPolicy() if layout.offload and mesh.device.type != "cpu" else OffloadPolicy()
+    # On a CPU the parameters are where they would be moved to.
+    moved = "parameters" in layout.offload and mesh.device.type != "cpu"
+    policy: OffloadPolicy = CPUOffloadPolicy() if moved else OffloadPolicy()
     precision = MixedPrecisionPolicy(param_dtype=options.dtype, reduce_dtype=options.reduce_dtype)
 
     def apply(target: nn.Module, plane: DeviceMesh, reshard: bool) -> None:

@@ -46,10 +46,7 @@ class Step:
         """
         self._scale = loss_scale / max(target_tokens, 1)
         self._balance(len(micro_batches), micro_batches[0].tokens.size(0), loss_scale)
-        if self.parallel.mesh.layout.stages > 1:
-            total = self._pipeline(micro_batches)
-        else:
-            total = self._plain(micro_batches)
+        total = self._pipeline(micro_batches) if self.parallel.mesh.layout.stages > 1 else self._plain(micro_batches)
         self._complete_gradients()
         return total / loss_scale
 
@@ -60,9 +57,16 @@ class Step:
         last = mesh.layout.stages == 1 or mesh.layout.stages - 1 in self.parallel.indices
         return last and mesh.index("tensor") == 0
 
-    def forward(self, batch: Batch) -> torch.Tensor:
-        """The sum of the token losses of one micro-batch, without a pipeline."""
-        return self._loss_sum(self._logits(self.parallel.runners[0], batch), batch.targets)
+    @torch.no_grad()
+    def evaluate(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
+        """This rank's share of the sum of the token losses; no gradients. See `run`."""
+        self._scale = 1.0
+        if self.parallel.mesh.layout.stages > 1:
+            return self._pipeline(micro_batches, train=False)
+        total = torch.zeros((), device=self.parallel.mesh.device)
+        for batch in micro_batches:
+            total = total + self._loss_sum(self._logits(self.parallel.stages[0], batch), batch.targets)
+        return total
 
     def finish(self) -> None:
         """After the optimizer: parameters gathered for this step are stale."""
@@ -83,7 +87,7 @@ class Step:
             total = total + loss.detach()
         return total
 
-    def _pipeline(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
+    def _pipeline(self, micro_batches: Sequence[Batch], *, train: bool = True) -> torch.Tensor:
         p = self.parallel
         if self._schedule is None:
             self._schedule = make_schedule(
@@ -95,9 +99,8 @@ class Step:
         more = {} if joined.documents is None else {"documents": joined.documents}
         losses: list[torch.Tensor] = []
         with self._autocast():
-            self._schedule.step(
-                *inputs, positions=joined.positions, target=joined.targets, losses=losses, return_outputs=False, **more
-            )
+            run = self._schedule.step if train else self._schedule.eval
+            run(*inputs, positions=joined.positions, target=joined.targets, losses=losses, return_outputs=False, **more)
         if losses:
             return torch.stack([loss.detach() for loss in losses]).sum()
         return torch.zeros((), device=p.mesh.device)

@@ -1,0 +1,126 @@
+"""What a rank needs for a run, built from its Job."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+
+from meshwright.modes.context import split_batch
+from meshwright.modes.mesh import Mesh, make_mesh
+from meshwright.modes.options import Options
+from meshwright.train.assemble import assemble
+from meshwright.train.batch import Batch
+from meshwright.train.checkpoint.architecture import architecture_json
+from meshwright.train.checkpoint.store import CheckpointStore
+from meshwright.train.config.job import Job
+from meshwright.train.data.dataset import Dataset, open_dataset
+from meshwright.train.data.loader import Loader
+from meshwright.train.models.architecture import Architecture
+from meshwright.train.models.build import load_architecture
+from meshwright.train.optim.optimizer import PartOptimizer, make_optimizer
+from meshwright.train.optim.scaler import LossScaler
+from meshwright.train.optim.schedule import scale_lr
+from meshwright.train.step import Step
+
+NARROW = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass
+class Setup:
+    """A run's parts on this rank."""
+
+    job: Job
+    device: torch.device
+    mesh: Mesh
+    architecture: Architecture
+    step: Step
+    dataset: Dataset
+    loader: Loader
+    store: CheckpointStore
+    scaler: LossScaler | None
+    """fp16 only."""
+    peak_lr: float
+
+    @cached_property
+    def optimizer(self) -> PartOptimizer:
+        """Made when first asked for: a copy that it keeps on the host is one of the weights as they are then."""
+        config = replace(self.job.config.optimizer, lr=self.peak_lr)
+        host = "optimizer" in self.job.layout.offload
+        return make_optimizer(self.step.parallel.parts, config, host=host)
+
+    def own(self, micro_batches: list[Batch]) -> list[Batch]:
+        """The tokens of this context rank."""
+        layout = self.mesh.layout
+        if layout.context == 1:
+            return micro_batches
+        return [split_batch(batch, layout, self.mesh.index("context")) for batch in micro_batches]
+
+    def target_tokens(self, counted: int) -> int:
+        """Targets of the whole step, when each data rank counted `counted`: the one normaliser of the loss."""
+        data = self.mesh.layout.data
+        if self.dataset.all_targets or data == 1:
+            return counted * data
+        total = torch.tensor(counted, dtype=torch.int64, device=self.device)
+        dist.all_reduce(total, group=self.mesh.group("data"))
+        return int(total) // self.mesh.layout.context  # context ranks of one data rank counted the same sequences
+
+
+def set_up(job: Job, device: torch.device) -> Setup:
+    """Build everything, with fresh weights. Raises RequestError for what does not fit together."""
+    config = job.config
+    torch.manual_seed(config.seed)
+    if config.train.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    architecture = _architecture(job)
+    dataset = open_dataset(config.data, vocab=architecture.model.vocab)
+    mesh = make_mesh(job.layout, device)
+    step = assemble(architecture, mesh, options_of(job), seed=config.seed)
+    peak = scale_lr(
+        config.optimizer.lr,
+        config.train.global_batch,
+        config.train.lr_batch or config.train.global_batch,
+        config.train.lr_scaling,
+    )
+    loader = Loader(
+        dataset,
+        config.train.global_batch,
+        job.layout.data,
+        mesh.index("data") // job.layout.context,
+        job.layout.micro_batch,
+        device=device,
+    )
+    store = CheckpointStore(
+        job.checkpoints, keep=config.checkpoint.keep, layout=str(job.layout), model=architecture_json(architecture)
+    )
+    scaler = LossScaler(config.train.loss_scale) if config.train.precision == "fp16" else None
+    return Setup(job, device, mesh, architecture, step, dataset, loader, store, scaler, peak)
+
+
+def options_of(job: Job) -> Options:
+    """The modes' knobs as the configuration turns them."""
+    parallel, narrow = job.config.parallel, NARROW[job.config.train.precision]
+    return Options(
+        dtype=narrow,
+        reduce_dtype=torch.float32 if narrow is not None else None,
+        bucket_mb=parallel.bucket_mb,
+        static_graph=parallel.static_graph,
+        find_unused=parallel.find_unused,
+        prefetch=parallel.prefetch,
+        rate_limit=parallel.rate_limit,
+        compile=job.config.train.compile,
+        schedule_table=parallel.schedule_csv or None,
+    )
+
+
+def _architecture(job: Job) -> Architecture:
+    architecture, parallel = load_architecture(job.config.model), job.config.parallel
+    if parallel.capacity is not None:
+        architecture = replace(architecture, capacity_factor=parallel.capacity or None)
+    if parallel.aux_coefficient is not None:
+        architecture = replace(architecture, balance_coefficient=parallel.aux_coefficient)
+    return architecture
