@@ -101,6 +101,7 @@ def held(cut: str, *, fill: bool, shift: float = 0.0, dtype: torch.dtype = torch
             tied = name == "embed.tokens.weight" and rank == world - 1
             if not tied:
                 continue
+            ranges = rows(shape, 1, 2)  # a box that no rank holds as the parameter's own
         where = tuple(slice(start, stop) for start, stop in ranges)
 
         def piece(numbers: torch.Tensor, where: tuple[slice, ...] = where) -> torch.Tensor:
@@ -113,7 +114,7 @@ def held(cut: str, *, fill: bool, shift: float = 0.0, dtype: torch.dtype = torch
             offset=tuple(start for start, _ in ranges),
             size=tuple(stop - start for start, stop in ranges),
             parameter=nn.Parameter(piece(whole(name, shift=shift))),
-            copies=1,
+            copies=1 if cut == "stages" else sum(CUTS[cut](shape, r, world) == ranges for r in range(world)),
             group=dist.group.WORLD if together else None,  # type: ignore[arg-type]
             tied_copy=tied,
         )
