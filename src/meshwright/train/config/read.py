@@ -44,7 +44,8 @@ def with_values(config: TrainConfig, values: Mapping[str, Any], places: Mapping[
         try:
             top[section] = kind(**fields | given.get(section, {}))
         except RequestError as error:
-            raise ConfigError(f"{_culprit(error, section, places or {})}: {error}") from error
+            culprit = _culprit(error, section, values)
+            raise ConfigError(f"{(places or {}).get(culprit, culprit)}: {error}") from error
     return _derived(TrainConfig(**top))
 
 
@@ -58,12 +59,13 @@ def _by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return given
 
 
-def _culprit(error: RequestError, section: str, places: Mapping[str, str]) -> str:
-    """Where the value that a section refuses was written: the key that the message names, else the section."""
-    for path, place in places.items():
+def _culprit(error: RequestError, section: str, values: Mapping[str, Any]) -> str:
+    """The key that a section's message names, or whose text it quotes; else the section."""
+    for path, value in values.items():
         name = path.removeprefix(f"{section}.")
-        if name != path and re.search(rf"\b{re.escape(name)}\b", str(error)):
-            return place
+        quoted = isinstance(value, str) and repr(value) in str(error)
+        if name != path and (quoted or re.search(rf"\b{re.escape(name)}\b", str(error))):
+            return path
     return f"[{section}]"
 
 

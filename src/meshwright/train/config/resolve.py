@@ -128,13 +128,18 @@ def _named_cluster(config: TrainConfig, here: Here, layout: Layout, device: str)
     need = layout.devices
     if config.cluster:
         cluster = parse_cluster(config.cluster)
-        if cluster.devices == need:
-            return cluster
-        if cluster.devices < need or (cluster.nodes > 1 and need % cluster.devices_per_node):
-            raise ConfigError(f"{layout} needs {need} devices, cluster {cluster.name} has {cluster.devices}.")
-        if need < cluster.devices_per_node:
-            return replace(cluster, nodes=1, devices_per_node=need)
-        return replace(cluster, nodes=need // cluster.devices_per_node)
+        return cluster if cluster.devices == need else _cut(cluster, layout)
     if device != "cuda":
         return None
     return cluster_of_gpus(here.gpu, need, here.place.local_world_size if here.started else need)
+
+
+def _cut(cluster: Cluster, layout: Layout) -> Cluster:
+    """As many devices of the cluster as the layout needs: some of one node, or whole nodes."""
+    need, per_node = layout.devices, cluster.devices_per_node
+    if need > cluster.devices:
+        raise ConfigError(f"{layout} needs {need} devices, cluster {cluster.name} has {cluster.devices}.")
+    if need > per_node and need % per_node:
+        raise ConfigError(f"The {need} ranks of {layout} do not fill nodes of {per_node} ({cluster.name}).")
+    name = f"{need} of {cluster.name}"
+    return replace(cluster, name=name, nodes=max(need // per_node, 1), devices_per_node=min(need, per_node))

@@ -53,18 +53,26 @@ def _check_paths(config: TrainConfig) -> None:
 
 
 def check_data(config: TrainConfig, model: Model) -> None:
-    """Raises DataError: no such file, no such tokenizer, or one with more ids than the model. Nothing is tokenized."""
-    from meshwright.train.data.dataset import open_dataset
+    """Raises RequestError: no such file, no such tokenizer, or one with more ids than the model.
+
+    Nothing is tokenized, and torch is not imported: the loop's `open_dataset` reads what this only looks at.
+    """
     from meshwright.train.data.sources import find_files
-    from meshwright.train.data.store import HEADER, TOKENS
+    from meshwright.train.data.store import HEADER, TOKENS, TokenStore
     from meshwright.train.data.tokenizer import check_vocabulary, open_tokenizer
 
-    first = Path(config.data.sources[0]).expanduser()
-    if first.name == TOKENS or (first / HEADER).is_file() or config.data.sources[0].startswith("synthetic"):
-        open_dataset(config.data, vocab=model.vocab)
+    data = config.data
+    if data.sources[0].startswith("synthetic"):
+        if data.sources not in (("synthetic",), ("synthetic:chain",)):
+            raise ConfigError(f"data.source is {', '.join(data.sources)}.", ("synthetic", "synthetic:chain"))
         return
-    check_vocabulary(open_tokenizer(config.data.tokenizer, config.data.end_token), model.vocab)
-    find_files(config.data.sources)
+    first = Path(data.sources[0]).expanduser()
+    folder = first.parent if first.name == TOKENS else first
+    if first.name == TOKENS or (folder / HEADER).is_file():
+        check_vocabulary(TokenStore(folder).header.tokenizer, model.vocab)
+        return
+    check_vocabulary(open_tokenizer(data.tokenizer, data.end_token), model.vocab)
+    find_files(data.sources)
 
 
 def check_services(config: TrainConfig) -> None:
