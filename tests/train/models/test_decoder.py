@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from meshwright.modes.passthrough import Passthrough
 from meshwright.train.models.attention import sdpa
 from meshwright.train.models.build import build_model
 from meshwright.train.models.decoder import Decoder
 from meshwright.train.models.init import init_module
-from meshwright.train.models.passthrough import Passthrough
 from meshwright.train.models.positions import Rope, rotate, tables
 
 DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2], [5, 5, 5, 5, 5, 5, 5, 5]])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from meshwright.train.models.attention import Context
 from meshwright.train.models.balance import balance_loss
@@ -83,6 +84,15 @@ def test_the_balance_loss_enters_the_gradient_as_if_it_were_added_to_the_loss() 
     ((plain(x, context()) * weights).sum() + 0.25 * 0.3 * balance_by_hand(plain, x)).backward()
     for (name, a), (_, b) in zip(attached.named_parameters(), plain.named_parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-12, atol=1e-12, msg=name)
+
+
+def test_the_balance_loss_enters_once_when_the_layer_is_computed_twice() -> None:
+    plain, again, x = mixture(balance_coefficient=0.3), mixture(balance_coefficient=0.3), hidden()
+    x.requires_grad_()
+    (plain(x, context()) * 2).sum().backward()
+    (checkpoint(again, x, context(), use_reentrant=False) * 2).sum().backward()
+    for a, b in zip(plain.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad)
 
 
 def test_an_even_router_has_a_balance_loss_of_one_and_a_collapsed_one_of_experts_over_k() -> None:

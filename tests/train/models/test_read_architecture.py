@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshwright.catalog.model_files import model_names
 from meshwright.spec.errors import ModelError
@@ -56,6 +59,10 @@ def test_qwens_window_is_off_unless_asked_for_and_then_in_late_layers_only() -> 
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'. Legal: default, linear"),
         ({"rope_scaling": {"rope_type": "linear"}}, "factor is None, but must be a number from 1"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0}}, "above low_freq_factor"),
+        (
+            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_slow": 0}},
+            "beta_slow is 0.0, but must be above 0",
+        ),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, but must be 1"),
         ({"rope_theta": "big"}, "rope_theta is 'big', but must be a number"),
         ({"rope_theta": 0}, "rope_theta is 0.0, but must be above 1"),
@@ -96,6 +103,29 @@ def test_catalogue_presets_have_the_numbers_of_their_published_configurations() 
     assert load_architecture("mixtral-8x7b").balance_coefficient == 0.02
     assert load_architecture("mistral-7b").windows == (4096,) * 32
     assert set(json.loads(NUMERICS.read_text())) <= set(model_names())
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+KEYS = st.sampled_from(
+    """rms_norm_eps hidden_act sliding_window use_sliding_window layer_types max_window_layers rope_theta rope_scaling
+    rope_parameters partial_rotary_factor norm_topk_prob router_aux_loss_coef initializer_range attention_dropout
+    head_dim max_position_embeddings original_max_position_embeddings quantization_config text_config""".split()
+)
+SCALING = st.fixed_dictionaries({"rope_type": st.sampled_from(["linear", "llama3", "yarn"]) | JUNK, "factor": JUNK})
+
+
+@given(
+    st.sampled_from(["llama", "mistral", "qwen2", "qwen3"]),
+    st.dictionaries(KEYS, JUNK, max_size=3),
+    st.none() | SCALING,
+)
+def test_any_configuration_is_read_or_refused(family: str, changes: dict[str, Any], scaling: Any) -> None:
+    with contextlib.suppress(ModelError):
+        read(model_type=family, **{"rope_scaling": scaling, **changes})
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt3-175b", "llama-3.1-405b", "qwen3-235b-a22b", "megatron-1t"])

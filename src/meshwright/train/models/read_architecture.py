@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,7 +70,7 @@ def make_architecture(model: Model, config: Mapping[str, Any], where: str) -> Ar
         balance_coefficient=number(reader, 0.001, "router_aux_loss_coef") if model.moe_layers else 0.0,
         init_std=number(reader, 0.02, "initializer_range"),
         notes=_notes(reader, model),
-        config=json.loads(json.dumps({k: v for k, v in config.items() if not k.startswith("_")})),
+        config={str(k): v for k, v in config.items() if not str(k).startswith("_")},
     )
 
 

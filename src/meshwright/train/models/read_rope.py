@@ -8,6 +8,8 @@ from meshwright.spec.config_reader import ConfigReader, shorten
 from meshwright.spec.errors import ModelError
 from meshwright.train.models.positions import ROPE_KINDS, Rope
 
+LARGEST = 1e15
+
 
 def read_rope(reader: ConfigReader, theta: float, max_positions: int) -> Rope:
     """From `rope_parameters` (transformers 5), else from `rope_theta` and `rope_scaling`.
@@ -41,13 +43,16 @@ def read_rope(reader: ConfigReader, theta: float, max_positions: int) -> Rope:
         if not 0 < low < high:
             raise inner.error("high_freq_factor", high, f"above low_freq_factor, {low}")
         return Rope(theta, kind, factor, original, low, high)
+    fast, slow = number(inner, 32.0, "beta_fast"), number(inner, 1.0, "beta_slow")
+    if not 0 < slow <= fast:
+        raise inner.error("beta_slow", slow, f"above 0 and at most beta_fast, {fast}")
     return Rope(
         theta,
         kind,
         factor,
         original,
-        beta_fast=number(inner, 32.0, "beta_fast"),
-        beta_slow=number(inner, 1.0, "beta_slow"),
+        beta_fast=fast,
+        beta_slow=slow,
         truncate=inner.boolean("truncate", True),
         attention_factor=_yarn_attention(inner, factor),
     )
@@ -65,11 +70,11 @@ def _yarn_attention(reader: ConfigReader, factor: float) -> float:
 
 
 def number(reader: ConfigReader, default: float, *keys: str) -> float:
-    """A finite number that is not negative. Raises ModelError."""
+    """A number from 0 to LARGEST. Raises ModelError."""
     key, value = reader.find(*keys)
     if value is None:
         return default
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    if not plain or not math.isfinite(value) or value < 0:
-        raise reader.error(key, value, "a number from 0")
+    if not plain or not 0 <= value <= LARGEST:
+        raise reader.error(key, value, f"a number from 0 to {LARGEST:g}")
     return float(value)
