@@ -50,9 +50,10 @@ def killed_on(rank: int) -> None:
 
 
 def a_rank_that_never_joins() -> None:
+    dist.broadcast(torch.ones(3), 0)
     if dist.get_rank() == 0:
         print("rank 0 was here")
-        dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(1000))
     else:
         while True:
             time.sleep(0.01)
@@ -138,12 +139,17 @@ def test_a_killed_rank_is_named_with_its_signal(ranks: RankPool) -> None:
 
 
 def test_a_timeout_shows_where_every_rank_stands_and_the_pool_goes_on(ranks: RankPool) -> None:
-    with pytest.raises(RankTimeoutError, match="still running after 1 s: rank 0, 1 of 2") as caught:
-        ranks.run(a_rank_that_never_joins, world=2, timeout=1)
+    ranks.run(total, 1.0, world=2)  # After this the ranks have this file, and are soon where they hang.
+    with pytest.raises(RankTimeoutError, match="still running after 3 s: rank 0, 1 of 2") as caught:
+        ranks.run(a_rank_that_never_joins, world=2, timeout=3)
     first, second = str(caught.value).split("rank 1:\n")
     assert "in all_reduce" in first
     assert "rank 0 was here" in first
+    assert "broadcast over world (2 ranks), 12 bytes" in first
+    assert "all-reduce over world (2 ranks), 4,000 bytes" in first
     assert "in a_rank_that_never_joins" in second
+    assert "broadcast over world" in second
+    assert "all-reduce" not in second
     assert len(ranks.run(total, 1.0)) == 4
 
 

@@ -22,7 +22,7 @@ ranks with the same arguments, inside a process group of exactly these ranks:
   holds the rank's traceback and output. With several failures, it is that of the rank that failed by itself.
 - A rank that dies raises RankError with its exit code or signal, at once.
 - After `timeout` seconds RankTimeoutError says where each rank stands (its Python stack), and the last collectives
-  that `meshwright.modes.record` saw there.
+  it began, by `meshwright.modes.record` (which notes them all the while: some ten microseconds each).
 - After a death, a timeout, or an error whose peers still wait, all ranks are started anew, in well under a second:
   torch is imported by one process, from which ranks are forked.
 - What ranks print is shown with a failure, and is in `pool.folder` until the pool is closed.

@@ -39,8 +39,10 @@ PRELOADED = (
     "torch.distributed.pipelining",
     "torch.distributed.checkpoint",
     "torch.nn.parallel",
+    "meshwright.modes.record",
 )
-LOG_LINES = 40
+LAST_COLLECTIVES = 20
+"""How many a timeout shows."""
 
 
 @dataclass(frozen=True)
@@ -138,14 +140,10 @@ def _dump_on_request(log: Path) -> None:
 
     def answer() -> None:
         while os.read(receiver, 1):
+            # Not imported here: the main thread may hang in an import. A rank with a collective behind it has it.
             record = sys.modules.get("meshwright.modes.record")
-            lines = []
-            if record is not None:
-                try:
-                    lines = [str(entry) for entry in record.recent()]
-                except Exception as error:
-                    lines = [f"no log of collectives: {error!r}"]
-            log.with_suffix(".collectives").write_text("\n".join(lines[-LOG_LINES:]))
+            lines = [str(entry) for entry in record.recent()] if record is not None else []
+            log.with_suffix(".collectives").write_text("\n".join(lines))
 
     threading.Thread(target=answer, daemon=True, name="collectives").start()
 
@@ -180,6 +178,8 @@ def _run(task: Task) -> bytes:
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+    from meshwright.modes import record
+
     torch.set_num_threads(task.threads)
     _seed(torch)
     function = load(task.function, task.search_path)
@@ -201,6 +201,7 @@ def _run(task: Task) -> bytes:
         timeout=timedelta(seconds=task.timeout + 60),
         device_id=device,
     )
+    record.enable_recent(LAST_COLLECTIVES)
     return pickle.dumps(("result", function(*args, **kwargs)))
 
 
@@ -283,6 +284,9 @@ def _clean() -> None:
     import torch
     from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
+    from meshwright.modes import record
+
+    record.enable_recent(0)
     _close_groups()
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
