@@ -46,10 +46,20 @@ def test_no_room_is_told_before_anything_is_written(tmp_path: Path, monkeypatch:
     numbers = 8 * sum(whole(name).numel() for name in SHAPES) * (1 + len(STATES))
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9 - numbers, numbers))
-        with pytest.raises(CheckpointError, match=r"No room for the checkpoint of step 2: it needs .* has .* free"):
+        with pytest.raises(CheckpointError, match=r"No room for a checkpoint of step 2: it needs .* has .* free"):
             save(store, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
     assert_loads(store, 1)
+
+
+def test_a_run_that_could_not_save_is_told_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = held("whole", fill=True)
+    CheckpointStore(tmp_path).check(mine.parts, mine.states)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 0))
+    with pytest.raises(CheckpointError, match="No room for a checkpoint"):
+        CheckpointStore(tmp_path).check(mine.parts, mine.states)
+    assert list(tmp_path.iterdir()) == []
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def open_ticket(directory: Path, step: int, needed: int) -> Ticket:
         free = shutil.disk_usage(directory).free
         if free < needed:
             raise CheckpointError(
-                f"No room for the checkpoint of step {step}: it needs {_size(needed)}, "
+                f"No room for a checkpoint of step {step}: it needs {_size(needed)}, "
                 f"{directory} has {_size(free)} free. Earlier checkpoints are untouched."
             )
         name, attempt = f"step-{step:08d}", 1

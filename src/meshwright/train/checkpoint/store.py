@@ -59,6 +59,15 @@ class CheckpointStore:
         self._writing: threading.Thread | None = None
         self._failure: CheckpointError | None = None
 
+    def check(self, parts: Sequence[Part], states: Iterable[StateBox] = ()) -> None:
+        """Raises CheckpointError if a save would fail now: for the start of a run, when nothing can be lost yet.
+
+        Looks whether the folder can be written, all nodes share it, the disk has room for one checkpoint, and the boxes
+        make up whole tensors.
+        """
+        _, ticket = self._begin(0, parts, states, 0)
+        self.ranks.decide(lambda: shutil.rmtree(ticket.temporary, ignore_errors=True))
+
     def save(
         self, state: TrainState, parts: Sequence[Part], states: Iterable[StateBox] = (), *, asynchronous: bool = True
     ) -> None:
@@ -67,13 +76,8 @@ class CheckpointStore:
         One save is in flight at most; the next one, or `wait`, raises what went wrong with it. Raises CheckpointError
         before anything is written when the disk has no room or the boxes do not make up whole tensors.
         """
-        self.wait()
-        boxes = [*part_boxes(parts), *state_boxes(states)]
         text = self.ranks.agree(lambda: state_json(state))
-        mine = self._ownership.mine(boxes)
-        needed = self._ownership.total_bytes + BYTES_PER_BOX * (self._ownership.total_boxes + 16) + len(text)
-        ticket = self.ranks.decide(lambda: open_ticket(self.directory, state.step, needed))
-        self.ranks.agree(lambda: self._see(ticket))
+        mine, ticket = self._begin(state.step, parts, states, len(text))
         if not asynchronous:
             self._write(ticket, mine, text, state.random)
             return
@@ -133,6 +137,17 @@ class CheckpointStore:
     ) -> None:
         if error is None:
             self.wait()
+
+    def _begin(
+        self, step: int, parts: Sequence[Part], states: Iterable[StateBox], more: int
+    ) -> tuple[list[Box], Ticket]:
+        """What this rank writes, and where. Raises CheckpointError if it cannot be; nothing is written then."""
+        self.wait()
+        mine = self._ownership.mine([*part_boxes(parts), *state_boxes(states)])
+        needed = self._ownership.total_bytes + BYTES_PER_BOX * (self._ownership.total_boxes + 16) + more
+        ticket = self.ranks.decide(lambda: open_ticket(self.directory, step, needed))
+        self.ranks.agree(lambda: self._see(ticket))
+        return mine, ticket
 
     def _see(self, ticket: Ticket) -> None:
         if not ticket.temporary.is_dir():
