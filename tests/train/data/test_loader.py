@@ -86,6 +86,16 @@ def test_a_run_resumes_to_the_sample_under_another_split(samples: Dataset, ranks
     assert taken == [f"{i:04d}" for i in order[60 : 60 + 3 * batch]]
 
 
+def test_a_loader_that_has_read_ahead_can_be_set_back(samples: Dataset) -> None:
+    with Loader(samples, 6) as loader:
+        next(loader)
+        state = loader.state_dict()
+        second = rows(next(loader))
+        next(loader)
+        loader.load_state_dict(state)
+        assert rows(next(loader)) == second
+
+
 def test_the_state_is_the_same_on_every_rank(samples: Dataset) -> None:
     states = []
     for rank in range(3):

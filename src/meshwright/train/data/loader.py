@@ -41,7 +41,7 @@ class Loader:
         _check_split(global_batch, data_ranks, data_rank, micro)
         _check_enough(dataset, global_batch)
         share = global_batch // data_ranks
-        self._read = RankReader(dataset, data_rank * share, share, micro, mask_targets, torch.device(device))
+        self._read = RankReader(dataset, data_rank * share, share, micro, mask_targets, _numbered(device))
         self._ahead = prefetch
         self._prefetcher: Prefetcher[tuple[list[Batch], int]] | None = None
         self.consumed = 0
@@ -105,6 +105,13 @@ class Loader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _numbered(device: torch.device | str) -> torch.device:
+    """The device with its number, as another thread needs it."""
+    device = torch.device(device)
+    bare = device.type == "cuda" and device.index is None
+    return torch.device("cuda", torch.cuda.current_device()) if bare else device
 
 
 def _check_split(batch: int, ranks: int, rank: int, micro: int) -> None:

@@ -16,7 +16,7 @@ from meshwright.train.data.records import FIELDS, Piece, record_pieces
 
 PIECE_BYTES = 2**20
 """Text files are read and tokenized in pieces of this size, cut after a line break; no token spans a cut."""
-ROWS = 1024
+ROWS = 256
 """Parquet rows in memory at once."""
 
 

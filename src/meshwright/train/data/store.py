@@ -94,11 +94,11 @@ class TokenStore:
                 raise DataError(f"{path} {found}. {_remedy(folder)}")
         if sum(self.header.sizes.values()) <= VERIFIED_BYTES:
             self.verify()
-        self.tokens = np.memmap(folder / TOKENS, dtype=self.header.dtype, mode="r")
+        self.tokens = _mapped(folder / TOKENS, self.header.dtype)
         """[tokens]"""
-        self.offsets = np.memmap(folder / OFFSETS, dtype="<i8", mode="r")
+        self.offsets = _mapped(folder / OFFSETS, "<i8")
         """[documents + 1]"""
-        self.skipped = np.memmap(folder / SKIPPED, dtype=np.uint8, mode="r") if self.header.skipped_tokens else None
+        self.skipped = _mapped(folder / SKIPPED, "u1") if self.header.skipped_tokens else None
         """[tokens] or None"""
         if self.offsets[0] != 0 or self.offsets[-1] != self.header.tokens:
             raise DataError(f"{folder / OFFSETS}: the documents do not cover the tokens. {_remedy(folder)}")
@@ -113,6 +113,11 @@ class TokenStore:
     def identity(self) -> str:
         """Equal for equal token streams, wherever and whenever they were made."""
         return hashlib.sha256(json.dumps(sorted(self.header.digests.items())).encode()).hexdigest()
+
+
+def _mapped(path: Path, dtype: str) -> np.ndarray:
+    """The numbers of a file, read where they are used. A plain array: slices of np.memmap cost ten times as much."""
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
 
 
 def file_digest(path: Path) -> str:
