@@ -1,0 +1,45 @@
+"""WireOptions: what the bytes depend on beside model, workload and layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.spec.optimizer import state_bytes
+from meshwright.spec.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class WireOptions:
+    """Bytes of a number of each kind, and switches."""
+
+    kept: int = 4
+    """Of parameters and gradients as they are kept: what DDP and sums after backward send."""
+    compute: int = 4
+    """Of parameters as FSDP gathers them."""
+    reduce: int = 4
+    """Of gradients as FSDP reduces them."""
+    activation: int = 4
+    """What matrix products give."""
+    residual: int = 4
+    """What flows between blocks and what norms give: wider than `activation` under autocast."""
+    loss: int = 4
+    """What the loss and the gradient norm are computed in."""
+    bucket: float = 25 * 2**20
+    """Bytes of a bucket of gradients."""
+    documents: bool = False
+    """Documents in a sequence do not see each other."""
+    balance: bool = True
+    """Mixtures have a load-balancing loss."""
+
+    @classmethod
+    def uniform(cls, element: int, **more: float | bool) -> WireOptions:
+        """Everything in one dtype of so many bytes (4 or 8), as `check` runs."""
+        return cls(element, element, element, element, element, max(element, 4), **more)  # type: ignore[arg-type]
+
+    @classmethod
+    def of(cls, workload: Workload, zero_stage: int) -> WireOptions:
+        """As `train` runs this precision: FSDP casts what it gathers, elsewhere autocast leaves norms in fp32."""
+        states = state_bytes(workload)
+        kept, compute = 4, int(states.compute)
+        residual = compute if zero_stage else kept
+        return cls(kept, compute, int(states.reduce), compute, residual)
