@@ -17,7 +17,7 @@ import typer
 from meshwright.cli.screen import print_error
 from meshwright.spec.errors import RequestError
 
-VERBS = ("plan", "estimate", "backtest", "explain", "models", "clusters", "history", "train")
+VERBS = ("plan", "estimate", "backtest", "explain", "models", "clusters", "history", "train", "check")
 """Every verb is a module of this package, in the order of the help page."""
 REFUSED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 

@@ -20,6 +20,7 @@ from meshwright.modes import comm
 from meshwright.modes.cuts import Cuts, cut_parameter, matching
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.recipe import Recipe
+from meshwright.modes.rows import inverse, spread_rows
 from meshwright.spec.errors import LayoutError
 
 
@@ -119,14 +120,13 @@ class _AllToAll:
         dist.all_to_all_single(arriving, counts, group=self.group)  # [from rank, my expert]
         sizes = torch.stack((counts.view(ranks, local).sum(1), arriving.view(ranks, local).sum(1))).tolist()
         sent, got = sizes[0], sizes[1]
-        here = _Exchange.apply(x[order // k], sent, got, self.group)  # type: ignore[no-untyped-call]
+        here = _Exchange.apply(spread_rows(x, order, k), sent, got, self.group)  # type: ignore[no-untyped-call]
         by_expert = _grouping(arriving.view(ranks, local))
-        done = experts(here[by_expert], arriving.view(ranks, local).sum(0))
-        back = torch.empty_like(by_expert)
-        back[by_expert] = torch.arange(by_expert.numel(), device=back.device)
-        returned = _Exchange.apply(done[back], got, sent, self.group)  # type: ignore[no-untyped-call]
-        weighted = returned * weights.flatten()[order].unsqueeze(1).to(returned.dtype)
-        return torch.zeros_like(x).index_add(0, order // k, weighted.to(x.dtype))
+        done = experts(spread_rows(here, by_expert, 1), arriving.view(ranks, local).sum(0))
+        back = spread_rows(done, inverse(by_expert), 1)
+        returned = _Exchange.apply(back, got, sent, self.group)  # type: ignore[no-untyped-call]
+        visits = spread_rows(returned, inverse(order), 1).view(*expert_of.shape, -1)
+        return torch.einsum("nk,nkh->nh", weights.to(visits.dtype), visits).to(x.dtype)
 
 
 def _grouping(arriving: torch.Tensor) -> torch.Tensor:

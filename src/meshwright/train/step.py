@@ -11,15 +11,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
+from meshwright.modes.gradients import complete_gradients, end_step, micro_batch
 from meshwright.modes.parallelize import Parallel
-from meshwright.modes.parts import Part
 from meshwright.modes.pipeline import Schedule, make_schedule
-from meshwright.modes.replicated import sum_in_buckets
-from meshwright.modes.sharded import before_micro_batch, give_back
 from meshwright.modes.vocabulary import cross_entropy_sum
 from meshwright.train.batch import Batch
 
@@ -47,7 +43,7 @@ class Step:
         self._scale = loss_scale / max(target_tokens, 1)
         self._balance(len(micro_batches), micro_batches[0].tokens.size(0), loss_scale)
         total = self._pipeline(micro_batches) if self.parallel.mesh.layout.stages > 1 else self._plain(micro_batches)
-        self._complete_gradients()
+        complete_gradients(self.parallel)
         return total / loss_scale
 
     @property
@@ -70,18 +66,14 @@ class Step:
 
     def finish(self) -> None:
         """After the optimizer: parameters gathered for this step are stale."""
-        if self.parallel.sharded:
-            for stage in self.parallel.stages:
-                give_back(stage)
+        end_step(self.parallel)
 
     def _plain(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
-        runner, layout = self.parallel.runners[0], self.parallel.mesh.layout
+        runner = self.parallel.runners[0]
         total = torch.zeros((), device=self.parallel.mesh.device)
         for i, batch in enumerate(micro_batches):
             last = i == len(micro_batches) - 1
-            if self.parallel.sharded:
-                before_micro_batch(runner, layout.zero_stage, last)
-            with _no_sync(runner, last):
+            with micro_batch(self.parallel, last=last):
                 loss = self._loss_sum(self._logits(runner, batch), batch.targets) * self._scale
                 loss.backward()  # type: ignore[no-untyped-call]
             total = total + loss.detach()
@@ -144,37 +136,6 @@ class Step:
             for module in stage.modules():
                 if hasattr(module, "balance_scale"):
                     module.balance_scale = scale
-
-    def _complete_gradients(self) -> None:
-        p = self.parallel
-        mesh, parts = p.mesh, p.parts
-        bucket = p.options.bucket_mb * 2**20
-        if not p.sharded:
-            dense = [part for part in parts if not _is_expert(p, part)]
-            if mesh.layout.stages > 1:
-                _sum(dense, mesh.group("data"), bucket)
-            _sum([part for part in parts if _is_expert(p, part)], mesh.group("expert_data"), bucket)
-        for axis in dict.fromkeys(axis for cut in p.cuts.values() for axis in cut.sum_over):
-            _sum([q for q in parts if (c := p.cuts.get(q.name)) and axis in c.sum_over], mesh.group(axis), bucket)
-        for table in p.tied:
-            table.sum_gradients()
-
-
-def _is_expert(parallel: Parallel, part: Part) -> bool:
-    cut = parallel.cuts.get(part.name)
-    return cut is not None and cut.expert
-
-
-def _sum(parts: Sequence[Part], group: dist.ProcessGroup, bucket_bytes: float) -> None:
-    """Sum gradients over `group`; a part that backward did not reach counts as zero where its peers have one."""
-    if group.size() > 1:
-        sum_in_buckets([gradient for part in parts if (gradient := part.gradient) is not None], group, bucket_bytes)
-
-
-def _no_sync(runner: nn.Module, last: bool) -> AbstractContextManager[None]:
-    if isinstance(runner, DistributedDataParallel) and not last:
-        return runner.no_sync()
-    return nullcontext()
 
 
 def _joined(micro_batches: Sequence[Batch]) -> Batch:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshwright.modes.rows import inverse, spread_rows
 from meshwright.train.models.architecture import Architecture
 from meshwright.train.models.grouped import can_group, grouped_experts
 from meshwright.train.models.mlp import ACTIVATIONS
@@ -58,32 +57,5 @@ def local_exchange(x: Tensor, expert_of: Tensor, weights: Tensor, experts: Exper
     order = visits.argsort(stable=True)
     counts = torch.bincount(visits, minlength=experts.gate.shape[0])
     out = experts(spread_rows(x, order, k), counts)
-    back = spread_rows(out, _inverse(order), 1).view(n, k, -1)
+    back = spread_rows(out, inverse(order), 1).view(n, k, -1)
     return torch.einsum("nk,nkh->nh", weights, back)
-
-
-def _inverse(order: Tensor) -> Tensor:
-    inverse = torch.empty_like(order)
-    inverse[order] = torch.arange(len(order), device=order.device)
-    return inverse
-
-
-class _Spread(torch.autograd.Function):
-    """Indexing whose backward gathers too: no atomic additions, so gradients are the same in every run."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, k: int) -> Tensor:
-        ctx.save_for_backward(order)
-        ctx.k = k
-        return x[order // k if k > 1 else order]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (order,) = ctx.saved_tensors
-        back = gradients[0][_inverse(order)]
-        return back.view(-1, ctx.k, back.shape[-1]).sum(1) if ctx.k > 1 else back, None, None
-
-
-def spread_rows(x: Tensor, order: Tensor, k: int) -> Tensor:
-    """Row `order[i] // k` of x for each i; `order` is a permutation of the n · k visits of n rows."""
-    return _Spread.apply(x, order, k)  # type: ignore[no-any-return,no-untyped-call]

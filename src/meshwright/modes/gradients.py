@@ -1,0 +1,71 @@
+"""A step's gradients, whatever modes are at work: when they are summed, over whom, and when they are complete.
+
+for i, batch in enumerate(batches):
+    with micro_batch(parallel, last=i == len(batches) - 1):
+        (loss_sum(parallel.runners[0](batch)) / target_tokens).backward()
+complete_gradients(parallel)
+optimizer.step()
+end_step(parallel)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from meshwright.modes.parallelize import Parallel
+from meshwright.modes.parts import Part
+from meshwright.modes.replicated import sum_in_buckets
+from meshwright.modes.sharded import before_micro_batch, give_back
+
+
+@contextmanager
+def micro_batch(parallel: Parallel, *, last: bool) -> Iterator[None]:
+    """Forward and backward of one micro-batch outside of a pipeline; only the `last` one of a step has to talk."""
+    runner, layout = parallel.runners[0], parallel.mesh.layout
+    if parallel.sharded:
+        before_micro_batch(parallel.stages[0], layout.zero_stage, last)
+    if isinstance(runner, DistributedDataParallel) and not last:
+        with runner.no_sync():
+            yield
+        return
+    yield
+
+
+def complete_gradients(parallel: Parallel) -> None:
+    """After the last backward: sum what backward left partial. Every rank calls it once a step.
+
+    Outside of FSDP2 and DDP: gradients of a pipeline's stages over the data ranks, of spread experts over those that
+    hold the same ones. Always: of parameters that saw a part of the tokens or heads, and of a tied table's copies.
+    """
+    mesh, parts = parallel.mesh, parallel.parts
+    bucket = parallel.options.bucket_mb * 2**20
+    if not parallel.sharded:
+        if mesh.layout.stages > 1:
+            _sum([part for part in parts if not _is_expert(parallel, part)], mesh.group("data"), bucket)
+        _sum([part for part in parts if _is_expert(parallel, part)], mesh.group("expert_data"), bucket)
+    for axis in dict.fromkeys(axis for cut in parallel.cuts.values() for axis in cut.sum_over):
+        split = [part for part in parts if (cut := parallel.cuts.get(part.name)) and axis in cut.sum_over]
+        _sum(split, mesh.group(axis), bucket)
+    for table in parallel.tied:
+        table.sum_gradients()
+
+
+def end_step(parallel: Parallel) -> None:
+    """After the optimizer: parameters that were gathered for this step are stale."""
+    if parallel.sharded:
+        for stage in parallel.stages:
+            give_back(stage)
+
+
+def _is_expert(parallel: Parallel, part: Part) -> bool:
+    cut = parallel.cuts.get(part.name)
+    return cut is not None and cut.expert
+
+
+def _sum(parts: Sequence[Part], group: dist.ProcessGroup, bucket_bytes: float) -> None:
+    if group.size() > 1:
+        sum_in_buckets([gradient for part in parts if (gradient := part.gradient) is not None], group, bucket_bytes)
