@@ -1,9 +1,9 @@
 """Context parallelism: the tokens of a sequence over ranks. Everything but attention works token by token.
 
 `split.py` says which tokens a rank holds; `ring.py`, `allgather.py` and `ulysses.py` are the three ways in which
-attention looks beyond them, each with its formulas, which `cost.wire.context` has as functions. All run on CPU (gloo) and GPU
-(nccl), causal or not, with grouped heads, documents that do not see each other, and sliding windows. Causality and
-windows go by the place in the sequence, so documents are runs of consecutive tokens.
+attention looks beyond them, each with its formulas, which `cost.wire.context` has as functions. All run on CPU (gloo)
+and GPU (nccl), causal or not, with grouped heads, documents that do not see each other, and sliding windows. Causality
+and windows go by the place in the sequence, so documents are runs of consecutive tokens.
 """
 
 from __future__ import annotations
