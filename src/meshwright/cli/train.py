@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meshwright.cli.options import JsonOption
-from meshwright.cli.screen import print_json, progress_line
+from meshwright.cli.screen import print_error, print_json, progress_line
 from meshwright.cli.train_options import takes_config
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def _start(job: Job, as_json: bool) -> int:
     _prepare_data(job)
     prepare_folder(job)
     _forget_summary(job)
+    for note in job.notes:  # the ranks read a configuration that has no open choices any more
+        print_error(note, label="")
     command = python_module("meshwright", ["train", str(job.folder / CONFIG)])
     code = launch_local(command, job.ranks, job.folder, threads=job.config.launch.threads or None)
     if as_json:

@@ -113,7 +113,7 @@ def test_the_heading_tells_model_work_ranks_layout_and_what_was_chosen() -> None
     text = "\n".join(heading_lines(job()))
     for told in ("tiny-llama, 1.31 M parameters", "2 CPU ranks (gloo)", "ddp2 mbs8", "200 steps of 16 × 256 tokens"):
         assert told in text
-    assert "1 micro-batches of 8" in text
+    assert "(1 micro-batch of 8 a data rank)" in text
     assert "no layout given" in text
 
 

@@ -14,10 +14,11 @@ def heading_lines(job: Job) -> list[str]:
     where = f"{job.here.gpu or 'GPU'}" if job.device == "cuda" else "CPU"
     ranks = f"{job.ranks} {where} rank{'s' * (job.ranks != 1)} ({job.backend})"
     accumulated = work.global_batch // (job.layout.data * job.layout.micro_batch)
+    batches = f"{accumulated:,} micro-batch{'es' * (accumulated != 1)} of {job.layout.micro_batch} a data rank"
     lines = [
         f"{job.model.name}, {count(parameters(job.model).total)} parameters, on {ranks}: {job.layout}",
         f"{config.train.steps:,} steps of {work.global_batch:,} × {work.seq_len:,} tokens "
-        f"({accumulated:,} micro-batches of {job.layout.micro_batch} a data rank), {work.precision}, {work.optimizer}, "
+        f"({batches}), {work.precision}, {work.optimizer}, "
         f"{'compiled' if config.train.compile else 'eager'}; data: {', '.join(config.data.sources)}",
         f"folder: {job.folder}",
     ]

@@ -63,7 +63,7 @@ def predict(job: Job) -> Prediction:
 def _why(job: Job) -> str:
     if job.device == "cuda":
         return f"no prediction: {job.here.gpu} is not in the catalogue; --cluster names a cluster or its TOML file"
-    return "no prediction: no cluster file for this CPU; --cluster FILE names one (`meshwright comms` writes it)"
+    return "no prediction: no cluster file for this CPU; --cluster FILE names one (docs/clusters.md)"
 
 
 def state_bytes_of_rank(model: Model, workload: Workload, layout: Layout) -> dict[str, float]:
