@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+import torch
+
 from meshwright.modes.parts import Part
 from meshwright.spec.errors import RequestError
 
@@ -15,6 +17,7 @@ class OptimizerError(RequestError):
     """An optimizer, a schedule or a saved state that does not exist or does not fit."""
 
 
+NEWTON_SCHULZ_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 ADJUSTMENTS = ("match_rms_adamw", "original")
 """How Muon scales its step by a matrix' shape; the names are torch.optim.Muon's."""
 
@@ -27,6 +30,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "momentum": 0.95,
         "nesterov": True,
         "newton_schulz_steps": 5,
+        "newton_schulz_dtype": None,
         "adjustment": "match_rms_adamw",
         "tables": ("embed.*", "head.*"),
         "table_lr": None,
@@ -65,6 +69,8 @@ class OptimConfig:
     trust_range: tuple[float, float] | None = None
     """LAMB: the weight norm is clamped to it (φ of the paper)."""
     newton_schulz_steps: int | None = None
+    newton_schulz_dtype: str | None = None
+    """Muon: one of NEWTON_SCHULZ_DTYPES; None: bfloat16, but float32 on a CPU, and float64 for float64 parameters."""
     adjustment: str | None = None
     """Muon: one of ADJUSTMENTS. With match_rms_adamw, rates tuned for AdamW hold (arXiv:2502.16982 section 2.2)."""
     tables: tuple[str, ...] | None = None
@@ -120,6 +126,8 @@ def _check_numbers(config: OptimConfig) -> None:
         raise OptimizerError(f"clip_threshold is {config.clip_threshold}; it must be 1 or more.")
     if config.adjustment is not None and config.adjustment not in ADJUSTMENTS:
         raise OptimizerError(f"There is no adjustment {config.adjustment!r}.", legal=ADJUSTMENTS)
+    if config.newton_schulz_dtype is not None and config.newton_schulz_dtype not in NEWTON_SCHULZ_DTYPES:
+        raise OptimizerError(f"Muon has no steps in {config.newton_schulz_dtype!r}.", legal=list(NEWTON_SCHULZ_DTYPES))
     if config.newton_schulz_steps is not None and not 0 < config.newton_schulz_steps < 100:
         raise OptimizerError(f"newton_schulz_steps is {config.newton_schulz_steps}; it must be from 1 to 99.")
     if config.nesterov and config.momentum == 0:

@@ -154,7 +154,7 @@ class Round:
         whole: dict[Matrix, Tensor] = {}
         for matrix, piece, value in self._gather.run(lambda matrix, _: box(matrix).to(like.dtype), like):
             if matrix not in whole:
-                whole[matrix] = like.new_zeros(matrix.shape)
+                whole[matrix] = like.new_empty(matrix.shape)
             whole[matrix][piece.rows, piece.columns] = value
         done = {matrix: function(whole.pop(matrix)) for matrix in list(whole)}
         arrived = self._scatter.run(lambda matrix, piece: done[matrix][piece.rows, piece.columns], like)
