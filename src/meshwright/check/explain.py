@@ -1,95 +1,159 @@
-"""A difference that explains itself, named: which factor, which count, which axis."""
+"""A difference that explains itself, named: what is missing, which mean was taken, which axis was not summed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from meshwright.check.case import Case, rows_of
+from meshwright.check.factors import name_factor
 from meshwright.check.merge import Comparison
 from meshwright.spec.layout import Layout
 
 CLOSE = 1e-4
-"""Relative distance at which a ratio is called by its name."""
+"""Relative distance within which ratios are the same."""
+
+Runs = Sequence[tuple[Layout, Comparison]]
+"""One layout with its numbers of micro-batches, the fewest first."""
 
 
-def explain(case: Case, layout: Layout, found: Comparison, known: Mapping[str, object], tolerance: float) -> str:
-    """What is wrong with a layout that failed, in words; empty when nothing stands out."""
-    causes = [
-        _missing(found, known),
-        _loss_cause(case, layout, found, known, tolerance),
-        _norm_cause(found, tolerance),
-        _gradient_cause(layout, case, found, tolerance),
-        _replica_cause(found),
-    ]
-    return "; ".join(cause for cause in causes if cause)
+def explain(case: Case, runs: Runs, known: Mapping[str, Any], tolerance: float) -> str:
+    """What is wrong with a layout that failed, in words; empty when nothing stands out.
+
+    Looks at the first step that is wrong, as what follows is a consequence. A name for a number must hold in every
+    run: what is wrong by the number of micro-batches is right where there is one.
+    """
+    lost = _missing(runs, known)
+    if lost:
+        return lost
+    firsts = [found.first_wrong(tolerance) for _, found in runs]
+    wrong = [step for step in firsts if step is not None]
+    step = min(wrong, default=0)
+    causes = _causes(case, runs, known, tolerance, step) if wrong else []
+    causes += _copies(runs)
+    if causes and wrong:
+        causes[0] += _when(case, runs, firsts, step)
+    return "; ".join(causes)
 
 
-def _missing(found: Comparison, known: Mapping[str, object]) -> str:
+def _missing(runs: Runs, known: Mapping[str, Any]) -> str:
     shapes = known["shapes"]
-    assert isinstance(shapes, dict)
-    short = [name for name, shape in shapes.items() if found.covered.get(name, 0) != math.prod(shape)]
-    if not short:
-        return ""
-    lost = sum(math.prod(shapes[name]) - found.covered.get(name, 0) for name in short)
-    layers = sorted({int(name.split(".")[1]) for name in short if name.startswith("layers.")})
-    where = f"layers {', '.join(map(str, layers))}" if layers else ", ".join(short[:3])
-    return f"{lost:,} parameters are on no rank: {where} dropped"
+    covered = runs[0][1].covered
+    short = {name: math.prod(shape) - covered.get(name, 0) for name, shape in shapes.items()}
+    lost = {name: count for name, count in short.items() if count > 0}
+    twice = {name: count for name, count in short.items() if count < 0}
+    if lost:
+        return f"{sum(lost.values()):,} parameters are on no rank: {_places(list(lost))} dropped"
+    if twice:
+        return f"the ranks' parts of {_pattern(list(twice))} overlap"
+    return ""
 
 
-def _loss_cause(
-    case: Case, layout: Layout, found: Comparison, known: Mapping[str, object], tolerance: float
-) -> str:  # fmt: skip
-    if found.loss_error <= tolerance or not found.loss:
-        return ""
-    loss = known["loss"]
-    assert isinstance(loss, list)
-    for words, value in _other_means(case, layout, known).items():
-        if math.isclose(found.loss[0], value, rel_tol=max(tolerance, 1e-9)):
-            return f"the loss is {words}"
-    return f"loss × {found.loss[0] / loss[0]:.4g}{_named(found.loss[0] / loss[0], layout, case)}"
+def _places(names: Sequence[str]) -> str:
+    layers = sorted({int(name.split(".")[1]) for name in names if name.startswith("layers.")})
+    rest = [name for name in names if not name.startswith("layers.")]
+    one = [f"layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"] if layers else []
+    return " and ".join([*one, *rest[:3]])
 
 
-def _other_means(case: Case, layout: Layout, known: Mapping[str, object]) -> dict[str, float]:
+def _causes(case: Case, runs: Runs, known: Mapping[str, Any], tolerance: float, step: int) -> list[str]:
+    loss, named = _loss(case, runs, known, tolerance, step)
+    if named:
+        return [loss]  # the gradients are that loss's
+    gradients = _ratio_cause("gradients", case, runs, known, tolerance, step)
+    norm = _norm(runs, tolerance, step)
+    found = [cause for cause in (loss, gradients, norm) if cause]
+    return found or [cause for cause in (_ratio_cause("updates", case, runs, known, tolerance, step),) if cause]
+
+
+def _loss(
+    case: Case, runs: Runs, known: Mapping[str, Any], tolerance: float, step: int
+) -> tuple[str, bool]:  # fmt: skip
+    """What the loss is, and whether that says it all."""
+    if all(found.loss_errors[step] <= tolerance for _, found in runs):
+        return "", False
+    losses = known["loss"]
+    if step == 0:
+        found_means = [words for words in _means(case, runs[0][0], known) if _is_mean(words, case, runs, known)]
+        if found_means:
+            return f"the loss is {' or '.join(found_means)}, not the mean over all target tokens", True
+    ratios = [found.loss[step] / losses[step] for _, found in runs]
+    return f"loss {_times(ratios, case, runs, known)}", False
+
+
+def _is_mean(words: str, case: Case, runs: Runs, known: Mapping[str, Any]) -> bool:
+    return all(
+        math.isclose(found.loss[0], _means(case, layout, known)[words], rel_tol=CLOSE * 1e-2) for layout, found in runs
+    )
+
+
+def _means(case: Case, layout: Layout, known: Mapping[str, Any]) -> dict[str, float]:
     """What the first step's loss would be, divided in the ways that released runtimes divided it."""
     sums, counts = known["sums"], known["counts"]
-    assert isinstance(sums, list) and isinstance(counts, list)
     micro = [rows for rank in range(layout.data) for rows in rows_of(layout, case, rank)]
     per_rank = case.global_batch // layout.data
     ranks = [slice(i * per_rank, (i + 1) * per_rank) for i in range(layout.data)]
 
     def mean_of_means(groups: Sequence[slice]) -> float:
-        means = [sum(sums[g]) / max(sum(counts[g]), 1) for g in groups]
+        means: list[float] = [sum(sums[g]) / max(sum(counts[g]), 1) for g in groups]
         return sum(means) / len(means)
 
     return {
-        "the mean of the data ranks' means, not of all target tokens": mean_of_means(ranks),
-        "the mean of the micro-batches' means, not of all target tokens": mean_of_means(micro),
-        "divided by all tokens, masked ones too": sum(sums) / (case.global_batch * case.seq_len),
+        "the mean of the data ranks' means": mean_of_means(ranks),
+        "the mean of the micro-batches' means": mean_of_means(micro),
+        "the mean over all tokens, masked ones too": sum(sums) / (case.global_batch * case.seq_len),
     }
 
 
-def _norm_cause(found: Comparison, tolerance: float) -> str:
-    if found.norms_differ:
-        axes = " and ".join(found.norms_differ)
-        return f"ranks disagree on the gradient norm along {axes}: each clips by its own"
-    worst = max(found.gradient_errors.values())
-    if found.grad_norm_error > tolerance and worst <= tolerance:
-        return f"the gradients agree, their norm is × {found.norm_ratio:.4g}: parts are missing in it or counted twice"
+def _norm(runs: Runs, tolerance: float, step: int) -> str:
+    axes = list(dict.fromkeys(axis for _, found in runs for axis in found.norms_differ))
+    if axes:
+        return f"ranks disagree on the gradient norm along {' and '.join(axes)}: each clips by its own"
+    for _, found in runs:
+        right = all(errors[step] <= tolerance for errors in found.gradient_errors.values())
+        if right and found.grad_norm_errors[step] > tolerance:
+            return (
+                f"the gradients agree, their norm is × {found.norm_ratios[step]:.4g}: "
+                "parts are missing in it or counted twice"
+            )
     return ""
 
 
-def _gradient_cause(layout: Layout, case: Case, found: Comparison, tolerance: float) -> str:
-    wrong = {name: found.ratios[name] for name, error in found.gradient_errors.items() if error > tolerance}
+def _ratio_cause(
+    what: str, case: Case, runs: Runs, known: Mapping[str, Any], tolerance: float, step: int
+) -> str:  # fmt: skip
+    """What the wrong gradients or updates of one step have in common."""
+    names, ratios = [], []
+    for _, found in runs:
+        errors = found.gradient_errors if what == "gradients" else found.update_errors
+        names += [name for name, of_steps in errors.items() if of_steps[step] > tolerance]
+    wrong = list(dict.fromkeys(names))
     if not wrong:
         return ""
-    ratios = list(wrong.values())
-    where = "" if len(wrong) == len(found.gradient_errors) else f" of {_pattern(list(wrong))}"
-    if all(math.isclose(r, ratios[0], rel_tol=CLOSE) for r in ratios) and not math.isclose(ratios[0], 1, rel_tol=CLOSE):
-        return f"gradients{where} × {ratios[0]:.4g}{_named(ratios[0], layout, case)}"
-    if any(math.isnan(r) for r in ratios):
-        return f"no gradients for {_pattern([n for n, r in wrong.items() if math.isnan(r)])}"
-    return f"gradients{where} differ"
+    for _, found in runs:
+        of_run = found.gradient_ratios if what == "gradients" else found.update_ratios
+        ratios.append([of_run[name][step] for name in wrong])
+    where = "" if len(wrong) == len(runs[0][1].covered) else f" of {_pattern(wrong)}"
+    flat = [ratio for run in ratios for ratio in run]
+    if any(math.isnan(ratio) for ratio in flat):
+        return f"no {what} for {_pattern([n for run in ratios for n, r in zip(wrong, run, strict=True) if r != r])}"
+    if all(abs(ratio) < CLOSE for ratio in ratios[-1]):
+        still = ": the optimizer holds other tensors than the model" if what == "updates" and not where else ""
+        return f"{what}{where} are zero{still}"
+    if all(math.isclose(ratio, run[0], rel_tol=CLOSE) for run in ratios for ratio in run):
+        firsts = [run[0] for run in ratios]
+        if any(not math.isclose(ratio, 1, rel_tol=CLOSE) for ratio in firsts):
+            return f"{what}{where} {_times(firsts, case, runs, known, experts=all('.experts.' in n for n in wrong))}"
+    return f"{what}{where} differ"
+
+
+def _times(
+    ratios: Sequence[float], case: Case, runs: Runs, known: Mapping[str, Any], *, experts: bool = False
+) -> str:  # fmt: skip
+    counts = known["counts"]
+    name = name_factor(ratios, [layout for layout, _ in runs], case, sum(counts), experts=experts)
+    return f"× {ratios[-1]:.4g}" + (f" = {name}" if name else "")
 
 
 def _pattern(names: Sequence[str]) -> str:
@@ -98,34 +162,19 @@ def _pattern(names: Sequence[str]) -> str:
     return ", ".join(shapes[:3]) + (f" and {len(shapes) - 3} more" if len(shapes) > 3 else "")
 
 
-def _named(ratio: float, layout: Layout, case: Case) -> str:
-    """The degree or count that a ratio is."""
-    micro = case.global_batch // (layout.data * layout.micro_batch)
-    candidates = {
-        "world size": layout.devices,
-        "data-parallel ranks": layout.data,
-        "tensor degree": layout.tensor,
-        "context degree": layout.context,
-        "expert degree": layout.expert,
-        "pipeline degree": layout.pipeline,
-        "replicas": layout.replicate,
-        "shards": layout.shard,
-        "micro-batches": micro,
-        "data × context": layout.data * layout.context,
-        "sequences a micro-batch": layout.micro_batch,
-    }
-    same = [name for name, value in candidates.items() if value > 1 and math.isclose(ratio, value, rel_tol=CLOSE)]
-    under = [
-        f"1 / {name}"
-        for name, value in candidates.items()
-        if value > 1 and math.isclose(ratio, 1 / value, rel_tol=CLOSE)
-    ]
-    names = same + under
-    return f" = {' or '.join(names)}" if names else ""
+def _when(case: Case, runs: Runs, firsts: Sequence[int | None], step: int) -> str:
+    """Where it shows, when that is not everywhere."""
+    words = f" from step {step + 1} on" if step else ""
+    if None in firsts:
+        counts = [case.global_batch // (layout.data * layout.micro_batch) for layout, _ in runs]
+        right = ", ".join(str(count) for count, first in zip(counts, firsts, strict=True) if first is None)
+        bad = ", ".join(str(count) for count, first in zip(counts, firsts, strict=True) if first is not None)
+        words += f" with {bad} micro-batches, not with {right}"
+    return words
 
 
-def _replica_cause(found: Comparison) -> str:
-    if not found.differing_axes:
-        return ""
-    axes = " and ".join(found.differing_axes)
-    return f"copies of one parameter differ along {axes}: gradients are not synchronised there"
+def _copies(runs: Runs) -> list[str]:
+    axes = list(dict.fromkeys(axis for _, found in runs for axis in found.differing_axes))
+    if not axes:
+        return []
+    return [f"copies of one parameter differ along {' and '.join(axes)}: gradients are not synchronised there"]

@@ -19,7 +19,7 @@ def check_legal(case: Case, model: Model, layout: Layout, *, several: bool = Fal
     if run is None:
         unit = layout.data * layout.pipeline * (2 if layout.schedule == "dualpipev" and layout.pipeline > 1 else 1)
         raise LayoutError(
-            f"{format_layout(layout)} cannot split a global batch of {case.global_batch} sequences into its micro-batches.",
+            f"{format_layout(layout)} cannot cut {case.global_batch} sequences into its micro-batches.",
             legal=[f"--global-batch {2 * unit}"],
         )
     workload = make_workload(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from meshwright.check.program import AXES, BoxReport, RankReport
 from meshwright.cost.wire_row import WireRow
@@ -17,18 +18,20 @@ biases have no gradient at all (softmax does not see them), and its rounding is 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One layout and one accumulation beside the reference."""
+    """One layout and one number of micro-batches beside the reference; everything by step where it says so."""
 
     loss: tuple[float, ...]
-    loss_error: float
-    grad_norm_error: float
-    gradient_errors: Mapping[str, float]
-    """Relative, worst step, by parameter."""
-    update_errors: Mapping[str, float]
-    ratios: Mapping[str, float]
-    """Gradient over reference in the first step (least squares), by parameter."""
-    norm_ratio: float
-    """Gradient norm over the reference's in the first step; NaN where ranks disagree."""
+    loss_errors: tuple[float, ...]
+    """Relative, by step; so are the next."""
+    grad_norm_errors: tuple[float, ...]
+    norm_ratios: tuple[float, ...]
+    """Gradient norm over the reference's; NaN where ranks disagree."""
+    gradient_errors: Mapping[str, tuple[float, ...]]
+    """By parameter, relative to its largest gradient in the step."""
+    gradient_ratios: Mapping[str, tuple[float, ...]]
+    """Gradient over reference (least squares), by parameter; NaN: there was no gradient."""
+    update_errors: Mapping[str, tuple[float, ...]]
+    update_ratios: Mapping[str, tuple[float, ...]]
     covered: Mapping[str, int]
     """Numbers of each parameter that some rank holds, each counted once."""
     differing_axes: tuple[str, ...]
@@ -38,9 +41,28 @@ class Comparison:
     traffic: Sequence[Sequence[WireRow]] = field(default_factory=tuple)
     """By rank."""
 
+    @property
+    def loss_error(self) -> float:
+        """Of the worst step."""
+        return max(self.loss_errors)
+
+    @property
+    def grad_norm_error(self) -> float:
+        """Of the worst step."""
+        return max(self.grad_norm_errors)
+
+    def first_wrong(self, tolerance: float) -> int | None:
+        """The first step in which a number is further off than `tolerance`."""
+        by_name = (*self.gradient_errors.values(), *self.update_errors.values())
+        for step in range(len(self.loss)):
+            errors = [self.loss_errors[step], self.grad_norm_errors[step], *(errors[step] for errors in by_name)]
+            if max(errors) > tolerance:
+                return step
+        return None
+
 
 def compare(
-    reports: Sequence[RankReport], known: Mapping[str, object], scales: Mapping[str, Sequence[float]]
+    reports: Sequence[RankReport], known: Mapping[str, Any], scales: Mapping[str, Sequence[float]]
 ) -> Comparison:
     """Join the ranks' reports. `known`: what `write_reference` returned; `scales`: see `reference_scales`."""
     by_name: dict[str, list[BoxReport]] = defaultdict(list)
@@ -48,20 +70,18 @@ def compare(
         for box in report.boxes:
             by_name[box.name].append(box)
     loss, norm = known["loss"], known["grad_norm"]
-    assert isinstance(loss, list) and isinstance(norm, list)
-    gradient_errors = {
-        name: _worst(boxes, "gradient_error", scales["gradient/" + name]) for name, boxes in by_name.items()
-    }
-    update_errors = {name: _worst(boxes, "update_error", scales["update/" + name]) for name, boxes in by_name.items()}
     norms_differ = _axes_apart(reports, lambda r: {"norm": repr(r.grad_norm)})
     return Comparison(
         loss=tuple(reports[0].loss),
-        loss_error=max(_relative(a, b) for a, b in zip(reports[0].loss, loss, strict=True)),
-        grad_norm_error=max(_relative(a, b) for r in reports for a, b in zip(r.grad_norm, norm, strict=True)),
-        gradient_errors=gradient_errors,
-        update_errors=update_errors,
-        ratios={name: _ratio(boxes) for name, boxes in by_name.items()},
-        norm_ratio=math.nan if norms_differ else reports[0].grad_norm[0] / norm[0],
+        loss_errors=_relative(reports[0].loss, loss),
+        grad_norm_errors=tuple(max(errors) for errors in zip(*(_relative(r.grad_norm, norm) for r in reports))),  # noqa: B905
+        norm_ratios=tuple(math.nan if norms_differ else a / b for a, b in zip(reports[0].grad_norm, norm, strict=True)),
+        gradient_errors={n: _worst([b.gradient_error for b in x], scales["gradient/" + n]) for n, x in by_name.items()},
+        gradient_ratios={n: _ratios(x, [b.dot for b in x], [b.square for b in x]) for n, x in by_name.items()},
+        update_errors={n: _worst([b.update_error for b in x], scales["update/" + n]) for n, x in by_name.items()},
+        update_ratios={
+            n: _ratios(x, [b.update_dot for b in x], [b.update_square for b in x]) for n, x in by_name.items()
+        },
         covered={name: _covered(boxes) for name, boxes in by_name.items()},
         differing_axes=_axes_apart(reports, _digests),
         norms_differ=norms_differ,
@@ -73,19 +93,28 @@ def _digests(report: RankReport) -> dict[str, str]:
     return {f"{b.name}{b.offset}{b.size}": b.digest for b in report.boxes if all(b.size)}
 
 
-def _relative(found: float, expected: float) -> float:
-    error = abs(found - expected) / max(abs(expected), 1e-300)
-    return math.inf if math.isnan(error) else error
+def _relative(found: Sequence[float], expected: Sequence[float]) -> tuple[float, ...]:
+    errors = [abs(a - b) / max(abs(b), 1e-300) for a, b in zip(found, expected, strict=True)]
+    return tuple(math.inf if math.isnan(error) else error for error in errors)
 
 
-def _worst(boxes: Sequence[BoxReport], what: str, scales: Sequence[float]) -> float:
-    errors = [error / scale for box in boxes for error, scale in zip(getattr(box, what), scales, strict=True)]
-    return max(math.inf if math.isnan(error) else error for error in errors)
+def _worst(errors: Sequence[Sequence[float]], scales: Sequence[float]) -> tuple[float, ...]:
+    """By step: the worst of the boxes, over the parameter's scale. NaN is worse than all."""
+    return tuple(
+        max(math.inf if math.isnan(error) else error for error in errors_of) / scale
+        for errors_of, scale in zip(zip(*errors, strict=True), scales, strict=True)
+    )
 
 
-def _ratio(boxes: Sequence[BoxReport]) -> float:
-    square = sum(box.square[0] / box.copies for box in boxes)
-    return sum(box.dot[0] / box.copies for box in boxes) / square if square else 1.0
+def _ratios(
+    boxes: Sequence[BoxReport], dots: Sequence[Sequence[float]], squares: Sequence[Sequence[float]]
+) -> tuple[float, ...]:
+    """By step: least squares over the boxes, each counted once however many ranks hold it."""
+    found = []
+    for dot, square in zip(zip(*dots, strict=True), zip(*squares, strict=True), strict=True):
+        total = sum(x / box.copies for x, box in zip(square, boxes, strict=True))
+        found.append(sum(x / box.copies for x, box in zip(dot, boxes, strict=True)) / total if total else 1.0)
+    return tuple(found)
 
 
 def _covered(boxes: Sequence[BoxReport]) -> int:
@@ -93,7 +122,9 @@ def _covered(boxes: Sequence[BoxReport]) -> int:
     return sum(math.prod(size) for _, size in {(box.offset, box.size) for box in boxes})
 
 
-def _axes_apart(reports: Sequence[RankReport], facts) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+def _axes_apart(
+    reports: Sequence[RankReport], facts: Callable[[RankReport], Mapping[str, str]]
+) -> tuple[str, ...]:  # fmt: skip
     """Axes along which two ranks that differ in nothing else disagree on a fact that both state."""
     found = []
     stated = [facts(report) for report in reports]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,9 +23,10 @@ from meshwright.modes.record import Recorder, summarize
 from meshwright.spec.layout import Layout
 from meshwright.train.assemble import assemble
 from meshwright.train.batch import Batch
+from meshwright.train.launch.pool_task import Reference, load
 from meshwright.train.models.build import load_architecture
-from meshwright.train.optim.norm import clip, global_norm
 from meshwright.train.optim.optimizer import make_optimizer
+from meshwright.train.update import update
 
 AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
@@ -45,6 +48,9 @@ class BoxReport:
     gradient_error: list[float] = field(default_factory=list)
     """By step: the largest absolute difference; NaN: there was no gradient."""
     update_error: list[float] = field(default_factory=list)
+    update_dot: list[float] = field(default_factory=list)
+    """By step: Σ update · reference."""
+    update_square: list[float] = field(default_factory=list)
     digest: str = ""
     """Of the parameter's bytes after the last step."""
 
@@ -63,15 +69,19 @@ class RankReport:
     seconds: float
 
 
-def run_layout(case: Case, layout: Layout, reference: str, prepare: str | None = None) -> RankReport:
+def run_layout(case: Case, layout: Layout, reference: str, prepare: Reference | None = None) -> RankReport:
     """Run `case` under `layout` on this rank. `reference`: the file that `write_reference` wrote.
 
-    `prepare` ("module:function") is called before; tests break something there and see whether it is found.
+    `prepare` names a function that returns a context manager, entered around the run: tests break something there and
+    see whether it is found.
     """
+    around: AbstractContextManager[object] = load(prepare, [])() if prepare else nullcontext()
+    with around:
+        return _run(case, layout, reference)
+
+
+def _run(case: Case, layout: Layout, reference: str) -> RankReport:
     torch.use_deterministic_algorithms(True)
-    if prepare is not None:
-        module, _, name = prepare.partition(":")
-        getattr(importlib.import_module(module), name)()
     begin = time.perf_counter()
     torch.set_default_dtype(case.torch_dtype)
     known = torch.load(reference, mmap=True, weights_only=True)
@@ -86,17 +96,18 @@ def run_layout(case: Case, layout: Layout, reference: str, prepare: str | None =
         batch = global_batch(case, index, architecture.model.vocab)
         before = [part.data.clone() for part in parts]
         with Recorder(mesh) as record:
-            share = step.run(_own(batch, case, mesh), target_tokens=batch.target_tokens)
-            norm = global_norm(parts)
-            _compare_gradients(parts, boxes, known["gradients"][index])
-            clip(parts, norm, case.max_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-            step.finish()
+            done = update(
+                step,
+                optimizer,
+                _own(batch, case, mesh),
+                target_tokens=batch.target_tokens,
+                max_norm=case.max_norm,
+                look=partial(_compare_gradients, boxes=boxes, known=known["gradients"][index]),
+            )
         if index == min(1, case.steps - 1):
             report.traffic = summarize(record.entries)
-        report.loss.append(_total(share if step.reports else torch.zeros_like(share)))
-        report.grad_norm.append(float(norm))
+        report.loss.append(_total(done.share if step.reports else torch.zeros_like(done.share)))
+        report.grad_norm.append(float(done.norm))
         _compare_updates(parts, boxes, before, known["parameters"][index], known["parameters"][index + 1])
     for part, box in zip(parts, boxes, strict=True):
         box.digest = hashlib.sha256(part.data.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
@@ -126,7 +137,7 @@ def _box(whole: torch.Tensor, box: BoxReport) -> torch.Tensor:
     return whole
 
 
-def _compare_gradients(parts: list[Part], boxes: list[BoxReport], known: dict[str, torch.Tensor]) -> None:
+def _compare_gradients(parts: Sequence[Part], boxes: list[BoxReport], known: dict[str, torch.Tensor]) -> None:
     for part, box in zip(parts, boxes, strict=True):
         gradient, expected = part.gradient, _box(known[box.name], box)
         if gradient is None:
@@ -141,7 +152,10 @@ def _compare_updates(
 ) -> None:  # fmt: skip
     for part, box, start in zip(parts, boxes, before, strict=True):
         expected = _box(new[box.name], box) - _box(old[box.name], box)
-        box.update_error.append(_largest(part.data - start - expected))
+        update = part.data - start
+        box.update_error.append(_largest(update - expected))
+        box.update_dot.append(float((update * expected).sum()))
+        box.update_square.append(float(expected.square().sum()))
 
 
 def _largest(difference: torch.Tensor) -> float:

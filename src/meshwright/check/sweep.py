@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from meshwright.check.case import TOLERANCE, Case, with_micro_batches
 from meshwright.check.explain import explain
@@ -18,7 +20,7 @@ from meshwright.check.traffic import compare_traffic
 from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import Layout
 from meshwright.spec.notation import format_layout
-from meshwright.train.launch.pool import RankError, RankPool
+from meshwright.train.launch.pool import RankError, RankPool, reference_to
 from meshwright.train.models.build import load_architecture
 
 ACCUMULATIONS = (1, 2)
@@ -30,9 +32,16 @@ class Sweep:
     """`check` as a sequence of results, one a layout. A context manager: it starts and ends the ranks."""
 
     def __init__(
-        self, case: Case, layouts: Sequence[Layout], *, pool: RankPool | None = None, prepare: str | None = None
+        self,
+        case: Case,
+        layouts: Sequence[Layout],
+        *,
+        pool: RankPool | None = None,
+        prepare: Callable[[], AbstractContextManager[object]] | None = None,
     ) -> None:
-        self.case, self.layouts, self.prepare = case, list(layouts), prepare
+        """`prepare`, a top-level function, is called around every run of a layout in every rank."""
+        self.case, self.layouts = case, list(layouts)
+        self._prepare = reference_to(prepare) if prepare else None
         self._runs = {layout: _runs(layout, case) for layout in self.layouts}
         self._given = pool
         self.pool = pool or RankPool(max(layout.devices for layout in self.layouts))
@@ -64,7 +73,7 @@ class Sweep:
         )
 
     def _one(
-        self, layout: Layout, path: str, known: Mapping[str, object], scales: Mapping[str, Sequence[float]]
+        self, layout: Layout, path: str, known: Mapping[str, Any], scales: Mapping[str, Sequence[float]]
     ) -> LayoutResult:
         runs = self._runs[layout]
         comparisons: list[Comparison] = []
@@ -72,7 +81,7 @@ class Sweep:
         for run in runs:
             try:
                 reports = self.pool.run(
-                    run_layout, self.case, run, path, self.prepare, world=run.devices, timeout=SECONDS
+                    run_layout, self.case, run, path, self._prepare, world=run.devices, timeout=SECONDS
                 )  # fmt: skip
             except (RankError, RuntimeError, ValueError, AssertionError) as error:
                 return _crashed(layout, runs, self.case, error)
@@ -98,12 +107,11 @@ def _judged(
     runs: Sequence[Layout],
     comparisons: Sequence[Comparison],
     case: Case,
-    known: Mapping[str, object],
+    known: Mapping[str, Any],
     seconds: float,
 ) -> LayoutResult:
     tolerance = TOLERANCE[case.dtype]
     shapes = known["shapes"]
-    assert isinstance(shapes, dict)
     complete = all(c.covered.get(name, 0) == math.prod(shape) for c in comparisons for name, shape in shapes.items())
     traffic, sent = compare_traffic(case, runs[-1], comparisons[-1])
     gradient = _worst([c.gradient_errors for c in comparisons])
@@ -113,12 +121,9 @@ def _judged(
     identical = not any(c.differing_axes for c in comparisons)
     errors = (loss_error, norm_error, gradient.error, update.error)
     right = complete and identical and all(error <= tolerance for error in errors)
-    told = next(
-        (text for run, c in zip(runs, comparisons, strict=True) if (text := explain(case, run, c, known, tolerance))),
-        "",
-    )
-    if not right and not told:
-        told = "differs beyond rounding"
+    told = ""
+    if not right:
+        told = explain(case, list(zip(runs, comparisons, strict=True)), known, tolerance) or "differs beyond rounding"
     return LayoutResult(
         layout=format_layout(replace(layout, micro_batch=1)),
         passed=right and not sent,
@@ -130,15 +135,15 @@ def _judged(
         worst_update=update,
         parameters=max(sum(c.covered.values()) for c in comparisons),
         replicas_identical=identical,
-        explanation="; ".join(text for text in ("" if right else told, sent) if text),
+        explanation="; ".join(text for text in (told, sent) if text),
         tolerance=tolerance,
         traffic=traffic,
         seconds=seconds,
     )
 
 
-def _worst(errors: Sequence[Mapping[str, float]]) -> Worst:
-    pairs: Iterator[tuple[float, str]] = ((error, name) for one in errors for name, error in one.items())
+def _worst(errors: Sequence[Mapping[str, Sequence[float]]]) -> Worst:
+    pairs: Iterator[tuple[float, str]] = ((max(of_steps), name) for one in errors for name, of_steps in one.items())
     error, name = max(pairs, default=(math.inf, ""))
     return Worst(name, error)
 

@@ -85,22 +85,22 @@ class _AllSum(torch.autograd.Function):
 
 def gather(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """All-gather along dim 0; the gradient, partial on each rank, is reduce-scattered."""
-    return x if group.size() == 1 else _Gather.apply(x, group)  # type: ignore[no-any-return, no-untyped-call]
+    return x if group.size() == 1 else _Gather.apply(x, group)  # type: ignore[no-untyped-call]
 
 
 def scatter_sum(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Reduce-scatter along dim 0; the gradient is all-gathered."""
-    return x if group.size() == 1 else _ScatterSum.apply(x, group)  # type: ignore[no-any-return, no-untyped-call]
+    return x if group.size() == 1 else _ScatterSum.apply(x, group)  # type: ignore[no-untyped-call]
 
 
 def copy(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """`x`, which all ranks hold alike; its gradient, partial on each rank, is all-reduced."""
-    return x if group.size() == 1 else _Copy.apply(x, group)  # type: ignore[no-any-return, no-untyped-call]
+    return x if group.size() == 1 else _Copy.apply(x, group)  # type: ignore[no-untyped-call]
 
 
 def all_sum(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """The sum over ranks; the gradient, alike on all ranks, passes through."""
-    return x if group.size() == 1 else _AllSum.apply(x, group)  # type: ignore[no-any-return, no-untyped-call]
+    return x if group.size() == 1 else _AllSum.apply(x, group)  # type: ignore[no-untyped-call]
 
 
 def split(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:

@@ -10,6 +10,7 @@ each rank then multiplies few experts by many tokens. Not without room on fast l
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,8 +41,6 @@ def apply_experts(model: nn.Module, mesh: Mesh, recipe: Recipe, cuts: Cuts) -> N
 
 
 def _spread(moe: nn.Module, name: str, mesh: Mesh, cuts: Cuts) -> None:
-    from dataclasses import replace
-
     ranks, rank = mesh.size("expert"), mesh.index("expert")
     stacked = moe.get_submodule("experts")
     for key, parameter in list(stacked.named_parameters(recurse=False)):
@@ -86,7 +85,7 @@ def _share_counts(moe: nn.Module, mesh: Mesh) -> None:
 
 
 class _Features:
-    """Tokens gathered over the tensor ranks; each computes a share of every expert's features; summed on the way back."""
+    """Tokens gathered over the tensor ranks; each computes a share of every expert's features; sums are scattered."""
 
     def __init__(self, local: Any, group: dist.ProcessGroup, sequence: bool) -> None:
         self.local, self.group, self.sequence = local, group, sequence

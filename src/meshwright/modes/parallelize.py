@@ -80,7 +80,7 @@ def parallelize(
     found = Parallel(mesh, options, recipe, indices, [], [], [], {}, {})
     for module in modules:
         _share_of_stage(module, found, initialise)
-    found.tied = tied_tables(found.parts, found.stages, recipe, mesh)
+    found.tied = tied_tables(found.parts, recipe, mesh, places)
     return found
 
 

@@ -35,7 +35,7 @@ class Part:
 
     @property
     def data(self) -> torch.Tensor:
-        """This rank's numbers, of shape `size`: a plain tensor that shares the parameter's storage, without gradient."""
+        """This rank's numbers, of shape `size`: a plain tensor that shares the parameter's storage."""
         return self._cut(self.parameter.detach())
 
     @property

@@ -20,9 +20,10 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as torch_schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
 
-from meshwright.cost.schedules import Table, check_table, parse_table
+from meshwright.cost.schedules import parse_table, parts, stage_ranks
 from meshwright.modes.mesh import Mesh
-from meshwright.spec.layout import MULTI_STAGE_SCHEDULES
+from meshwright.spec.errors import LayoutError
+from meshwright.spec.layout import MULTI_STAGE_SCHEDULES, Layout
 
 Schedule = PipelineScheduleSingle | PipelineScheduleMulti
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -64,7 +65,7 @@ def make_schedule(
             )
         )  # fmt: skip
     if table is not None:
-        runner = torch_schedules._PipelineScheduleRuntime(wrapped, micro_batches, loss_fn=loss, scale_grads=False)
+        runner = torch_schedules._PipelineScheduleRuntime(wrapped, micro_batches, loss_fn=loss, scale_grads=False)  # type: ignore[no-untyped-call]
         runner._load_csv(table)
         return runner
     kind = _CLASSES[layout.schedule]
@@ -72,8 +73,27 @@ def make_schedule(
     return kind(wrapped if several else wrapped[0], micro_batches, loss_fn=loss, scale_grads=False)  # type: ignore
 
 
-def read_schedule_table(path: str, pipeline: int, micro_batches: int) -> Table:
-    """The schedule in a CSV file. Raises LayoutError for a file that is not a complete schedule of this pipeline."""
-    table = parse_table(Path(path).read_text(encoding="utf-8"))
-    check_table(table)
-    return table
+def read_schedule_table(path: str | Path, layout: Layout, micro_batches: int) -> list[int]:
+    """The rank of each stage in a schedule in PyTorch's CSV form.
+
+    Raises LayoutError for a file that cannot be read, or is no schedule of this pipeline's ranks, stages and
+    micro-batches that comes to an end.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LayoutError(f"The schedule {path} cannot be read: {error}.") from error
+    table = parse_table(text)
+    places = stage_ranks(table)
+    for what, found, wanted in (
+        ("pipeline ranks", len(table), layout.pipeline),
+        ("stages", len(places), layout.stages),
+        (
+            "micro-batches",
+            1 + max(action.micro_batch for row in table for cell in row for action in parts(cell)),
+            micro_batches,
+        ),
+    ):
+        if found != wanted:
+            raise LayoutError(f"The schedule {path} is for {found} {what}; this run has {wanted}.")
+    return places

@@ -41,4 +41,4 @@ class Recipe:
     """Modules whose attribute `exchange` carries tokens to their experts and back; expert parallelism puts its own.
     Their child `experts` holds stacked parameters [experts, …]."""
     sequence_dim: int = 0
-    """Dimension of the hidden states that sequence parallelism splits: 0 for [tokens, hidden], 1 for [batch, seq, …]."""
+    """Dimension of the hidden states that sequence parallelism splits: 0 of [tokens, hidden], 1 of [batch, seq, …]."""

@@ -28,7 +28,9 @@ def replicate(module: nn.Module, mesh: Mesh, options: Options, apart: Iterable[s
     learns = any(p.requires_grad for name, p in module.named_parameters() if name not in apart)
     if group.size() == 1 or not learns:
         return module
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, list(apart))
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
+        module, list(apart)
+    )
     wrapped = DistributedDataParallel(
         module,
         process_group=group,
@@ -43,7 +45,10 @@ def replicate(module: nn.Module, mesh: Mesh, options: Options, apart: Iterable[s
     return wrapped
 
 
-def _summed(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _summed(
+    group: dist.ProcessGroup,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     assert work is not None
     return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]
@@ -59,7 +64,7 @@ def sum_in_buckets(gradients: Iterable[torch.Tensor], group: dist.ProcessGroup, 
         flights.append((flat, bucket, dist.all_reduce(flat, group=group, async_op=True)))
     for flat, bucket, work in flights:
         work.wait()
-        for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+        for gradient, part in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
 

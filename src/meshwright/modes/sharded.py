@@ -5,7 +5,7 @@ with replicas (HSDP) shards are summed over `replicate` as well. P parameters of
 
 | stage | sent a step | how FSDP2 is set |
 | --- | --- | --- |
-| 1 | reduce-scatter (n-1)/n·P·b, all-gather (n-1)/n·P·b: DDP's bytes | gathers once, reduces after the last micro-batch |
+| 1 | reduce-scatter and all-gather, (n-1)/n·P·b each: DDP's bytes | gathers once, reduces after the last micro-batch |
 | 2 | the same with one micro-batch; a reduce-scatter each micro-batch | gathers once, reduces every micro-batch |
 | 3 | each micro-batch: two all-gathers and a reduce-scatter: half as much again | gives parameters back after use |
 
@@ -37,7 +37,7 @@ def shard(
     Blocks are gathered whole when they run; the rest (embedding, norm, head) stays gathered from forward to backward.
     """
     layout = mesh.layout
-    # In a pipeline a stage runs many times a step: gathered anew each time, its parameters would cost more than they save.
+    # In a pipeline a stage runs many times a step: gathered anew each time, parameters would cost more than they save.
     stage3 = layout.zero_stage == 3 and layout.stages == 1
     # On a CPU the parameters are where they would be moved to.
     moved = "parameters" in layout.offload and mesh.device.type != "cpu"
@@ -69,7 +69,7 @@ def _tune(module: nn.Module, options: Options, blocks: list[nn.Module]) -> None:
     assert isinstance(module, FSDPModule)
     if hasattr(module, "set_reduce_scatter_max_input_buffers"):
         module.set_reduce_scatter_max_input_buffers(max(options.rate_limit, 1))
-    sharded = [block for block in blocks if isinstance(block, FSDPModule)]
+    sharded: list[FSDPModule] = [block for block in blocks if isinstance(block, FSDPModule)]
     if options.prefetch != 1:  # FSDP2 itself gathers one ahead
         for i, block in enumerate(sharded):
             block.set_modules_to_forward_prefetch(sharded[i + 1 : i + 1 + options.prefetch])

@@ -14,6 +14,7 @@ Use it inside a node, when a layer's weights or activations are too big; not acr
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from meshwright.modes import comm
-from meshwright.modes.cuts import Cuts, cut_parameter, matching, note_partial
+from meshwright.modes.cuts import Cuts, cut_parameter, matching, note_partial, whole_cut
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.recipe import Recipe
 from meshwright.spec.errors import LayoutError
@@ -62,7 +63,7 @@ class Region:
 
 
 def apply_tensor(model: nn.Module, mesh: Mesh, recipe: Recipe, cuts: Cuts) -> None:
-    """Cut `model`'s parameters over the tensor ranks by the recipe's table, and put the collectives where regions begin.
+    """Cut `model`'s parameters over the tensor ranks by the recipe's table; put the collectives where regions begin.
 
     Raises LayoutError for a width that the tensor degree does not divide.
     """
@@ -118,7 +119,9 @@ def _row(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Reg
     columns = _share(weight.size(1), ranks, f"{name}.weight")
     cut_parameter(module, "weight", f"{name}.weight", cuts, 1, rank * columns, columns, ways=ranks)
     if getattr(module, "bias", None) is not None and region.sequence:
-        _note_bias(name, module, cuts)
+        full = f"{name}.bias"
+        cut = cuts.get(full) or whole_cut(module.get_parameter("bias"))
+        cuts[full] = replace(cut, sum_over=(*cut.sum_over, "tensor"))
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         out = region.leave(F.linear(x, module.weight))  # type: ignore[arg-type]
@@ -128,18 +131,8 @@ def _row(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Reg
     module.forward = forward
 
 
-def _note_bias(name: str, module: nn.Module, cuts: Cuts) -> None:
-    from dataclasses import replace
-
-    from meshwright.modes.cuts import whole_cut
-
-    key = f"{name}.bias"
-    cut = cuts.get(key) or whole_cut(module.get_parameter("bias"))
-    cuts[key] = replace(cut, sum_over=(*cut.sum_over, "tensor"))
-
-
 def _vocabulary_rows(module: nn.Module, name: str, mesh: Mesh, cuts: Cuts) -> tuple[int, int]:
-    """Cut a table by rows of the vocabulary, the last ranks padded with zeros; returns this rank's first row and rows."""
+    """Cut a table by rows of the vocabulary, the last ranks padded with zeros; gives this rank's first row and rows."""
     ranks, rank = mesh.size("tensor"), mesh.index("tensor")
     full = f"{name}.weight"
     vocabulary = module.get_parameter("weight").size(0) if full not in cuts else cuts[full].shape[0]

@@ -68,12 +68,14 @@ def _holder(module: nn.Module, name: str) -> tuple[nn.Module | None, str]:
     return (found if key in found._parameters else None), key
 
 
-def tied_tables(parts: Sequence[Part], stages: Sequence[nn.Module], recipe: Recipe, mesh: Mesh) -> list[TiedTable]:
+def tied_tables(
+    parts: Sequence[Part], recipe: Recipe, mesh: Mesh, places: Sequence[int] | None = None
+) -> list[TiedTable]:
     """The tied tables of which this rank holds a copy, when a pipeline parts them. Every rank calls this."""
     layout = mesh.layout
     if layout.stages == 1 or not recipe.tied:
         return []
-    places = placement(layout.schedule, layout.pipeline, layout.virtual_stages)
+    places = places or placement(layout.schedule, layout.pipeline, layout.virtual_stages)
     first, last = places[0], places[-1]
     group = None
     if first != last:

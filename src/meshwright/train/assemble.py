@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from meshwright.modes.cuts import Cut
@@ -21,8 +23,10 @@ def assemble(
     *,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    places: Sequence[int] | None = None,
 ) -> Step:
     """The step of a Decoder under `mesh.layout`. Each parameter's numbers depend on `seed` and its name alone.
+    `places`: the rank of each pipeline stage, where a schedule table says so.
 
     Raises LayoutError for what does not divide.
     """
@@ -33,4 +37,4 @@ def assemble(
         init_part(name, cut.shape, cut.offset, cut.size, tensor, seed, rule(name))
 
     model = architecture.model
-    return Step(parallelize(decoder, mesh, options=options, initialise=fill), model.vocab, model.hidden)
+    return Step(parallelize(decoder, mesh, options=options, initialise=fill, places=places), model.vocab, model.hidden)

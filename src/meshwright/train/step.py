@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -88,7 +89,7 @@ class Step:
             )  # fmt: skip
         joined = _joined(micro_batches)
         inputs = (joined.tokens,) if 0 in p.indices else ()
-        more = {} if joined.documents is None else {"documents": joined.documents}
+        more: dict[str, Any] = {} if joined.documents is None else {"documents": joined.documents}
         losses: list[torch.Tensor] = []
         with self._autocast():
             run = self._schedule.step if train else self._schedule.eval
@@ -135,7 +136,7 @@ class Step:
         for stage in self.parallel.stages:
             for module in stage.modules():
                 if hasattr(module, "balance_scale"):
-                    module.balance_scale = scale
+                    module.balance_scale = scale  # type: ignore[assignment]
 
 
 def _joined(micro_batches: Sequence[Batch]) -> Batch:

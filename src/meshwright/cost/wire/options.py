@@ -21,7 +21,7 @@ class WireOptions:
     activation: int = 4
     """What matrix products give."""
     residual: int = 4
-    """What flows between blocks and what norms give: wider than `activation` under autocast."""
+    """What flows between blocks and what norms give."""
     loss: int = 4
     """What the loss and the gradient norm are computed in."""
     bucket: float = 25 * 2**20
@@ -38,8 +38,7 @@ class WireOptions:
 
     @classmethod
     def of(cls, workload: Workload, zero_stage: int) -> WireOptions:
-        """As `train` runs this precision: FSDP casts what it gathers, elsewhere autocast leaves norms in fp32."""
+        """As `train` runs this precision: FSDP casts what it gathers; elsewhere parameters stay in fp32 under autocast."""
         states = state_bytes(workload)
         kept, compute = 4, int(states.compute)
-        residual = compute if zero_stage else kept
-        return cls(kept, compute, int(states.reduce), compute, residual)
+        return cls(kept, compute, int(states.reduce), compute, compute)

@@ -27,8 +27,8 @@ from meshwright.train.metrics.summary import summary_document, write_summary
 from meshwright.train.metrics.throughput import Throughput, mfu
 from meshwright.train.metrics.usage import peak_memory
 from meshwright.train.metrics.writer import MetricsWriter, open_metrics
-from meshwright.train.optim.norm import clip, global_norm
 from meshwright.train.optim.schedule import lr_at
+from meshwright.train.update import update
 
 
 def train(job: Job) -> None:
@@ -54,6 +54,8 @@ def train(job: Job) -> None:
         log.info(f"data: {setup.dataset.describe(job.config.train.steps * job.config.train.global_batch)}")
         if newest is not None:
             log.info(f"resumed from {newest} at step {state.step:,}")
+        if state.step >= job.config.train.steps:
+            log.info(f"all {state.step:,} steps are done: nothing is left to do")
         run = Run(setup, stop, state.step, state.tokens, first)
         run.go()
     if run.stopped:
@@ -139,19 +141,17 @@ class Run:
         targets = setup.target_tokens(setup.loader.counted)
         lr = lr_at(self.done, setup.peak_lr, config.schedule, config.train.steps)
         setup.optimizer.set_lr(lr)
-        scale = setup.scaler.scale if setup.scaler else 1.0
-        parts = setup.step.parallel.parts
-        share = setup.step.run(batches, target_tokens=targets, loss_scale=scale)
-        norm = global_norm(parts)
-        good = setup.scaler is None or setup.scaler.good(norm)
-        if good:
-            clip(parts, norm, config.train.max_norm or None, scale=scale)
-            setup.optimizer.step()
-        if setup.scaler:
-            setup.scaler.update(good)
-        setup.optimizer.zero_grad()
-        setup.step.finish()
-        values = torch.stack((share.double() if setup.step.reports else share.double() * 0, norm.double() / scale))
+        scale = setup.scaler.scale if setup.scaler else None
+        done = update(
+            setup.step,
+            setup.optimizer,
+            batches,
+            target_tokens=targets,
+            max_norm=config.train.max_norm or None,
+            scaler=setup.scaler,
+        )
+        share = done.share if setup.step.reports else torch.zeros_like(done.share)
+        values = torch.stack((share.double(), done.norm.double()))
         dist.all_reduce(values[:1])
         self.done += 1
         self.tokens += targets
@@ -160,7 +160,7 @@ class Run:
         if self.done == self._begun_at + 1 or self.done % config.train.log_every == 0:
             self._peak = _fullest(setup.device)
         seconds = time.perf_counter() - begin
-        return _Measured(self.done, values, lr, seconds, targets, scale if setup.scaler else None, not good, held_out)
+        return _Measured(self.done, values, lr, seconds, targets, scale, done.skipped, held_out)
 
     def _save(self, *, asynchronous: bool) -> None:
         setup = self.setup

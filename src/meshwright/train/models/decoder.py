@@ -48,6 +48,10 @@ class Decoder(nn.Module):
         """
         context = self.context(positions, documents)
         x = self.embed(x, positions)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(
+                torch.get_autocast_dtype(x.device.type)
+            )  # blocks add to what flows between them: one dtype for all
         for layer in self.layers.values():
             x = layer(x, context)
         return self.head(self.norm(x))  # type: ignore[no-any-return]
