@@ -52,7 +52,8 @@ def record_errors(rank: int, folder: Path) -> Iterator[None]:
     except Exception as error:
         failure = failure_of(rank, error, is_request=isinstance(error, RequestError))
         write_error(folder, failure)
-        _tell(folder, failure, started)
+        if os.environ.get(LAUNCHER) != "local":
+            _tell(failure, _awaited_cause(folder, failure, started) if failure.is_echo else failure)
         sys.stdout.flush()
         sys.stderr.flush()
         # Not sys.exit: at its end the interpreter would wait for threads and collectives whose peers are gone.
@@ -60,22 +61,18 @@ def record_errors(rank: int, folder: Path) -> Iterator[None]:
 
 
 def write_error(folder: Path, failure: Failure) -> None:
-    """Write the error file, whole or not at all, and torchrun's where it asks for one. A full disk is passed over."""
+    """Write the error file, whole or not at all, and the traceback into the rank's log. A full disk is passed over."""
     with contextlib.suppress(OSError):
         _write(error_path(folder, failure.rank), asdict(failure))
-    asked = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if asked:
-        # The form that torchrun's own summary reads (torch.distributed.elastic.multiprocessing.errors).
-        told = {"py_callstack": failure.traceback, "timestamp": str(int(failure.time))}
-        with contextlib.suppress(OSError):
-            _write(Path(asked), {"message": {"message": failure.headline, "extraInfo": told}})
+        with log_path(folder, failure.rank).open("a", encoding="utf-8") as log:
+            log.write(failure.traceback)
 
 
 def read_errors(folder: Path) -> list[Failure]:
     """The failures that ranks have recorded in the run's folder; a file that is none of ours is passed over."""
     found = []
     for path in sorted(error_path(folder, 0).parent.glob("error-*.json")):
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             found.append(_failure(json.loads(path.read_text(encoding="utf-8"))))
     return found
 
@@ -100,20 +97,23 @@ def _failure(document: dict[str, Any]) -> Failure:
     return Failure(**document)
 
 
-def _tell(folder: Path, failure: Failure, started: float) -> None:
-    """The traceback into the log; on the terminal what the launcher would not say."""
-    log = log_path(folder, failure.rank)
-    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
-        file.write(failure.traceback)
-    if os.environ.get(LAUNCHER) == "local":
-        return
-    cause = _awaited_cause(folder, failure, started) if failure.is_echo else failure
+def _tell(failure: Failure, cause: Failure) -> None:
+    """Say on the terminal, and to torchrun, that this rank failed and that `cause` was behind it."""
+    headline = failure.headline
     if cause.rank != failure.rank:
-        print(f"rank {failure.rank} stops: rank {cause.rank} failed with {cause.headline}", file=sys.stderr)
+        headline = f"rank {cause.rank} failed with {cause.headline}"
+        print(f"rank {failure.rank} stops: {headline}", file=sys.stderr)
     elif failure.is_request:
         print(f"error: {failure.message}", file=sys.stderr)
     else:
         print(f"rank {failure.rank} failed:\n{failure.traceback}", file=sys.stderr)
+    asked = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if asked:
+        # The form that torchrun's summary reads (torch.distributed.elastic.multiprocessing.errors). It shows the first
+        # by whole seconds, so each rank's file tells the cause.
+        told = {"py_callstack": cause.traceback, "timestamp": str(int(failure.time))}
+        with contextlib.suppress(OSError):
+            _write(Path(asked), {"message": {"message": headline, "extraInfo": told}})
 
 
 def _awaited_cause(folder: Path, failure: Failure, started: float) -> Failure:

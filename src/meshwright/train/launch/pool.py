@@ -46,7 +46,7 @@ from typing import Any
 
 from meshwright.train.launch.failures import Failure, death_of, root_cause
 from meshwright.train.launch.pool_processes import PoolProcesses
-from meshwright.train.launch.pool_worker import Reference, Task
+from meshwright.train.launch.pool_task import Reference, Task
 
 PEERS_SECONDS = 3.0
 """How long the peers of a failed rank may take to fail or finish before they are stopped."""

@@ -16,7 +16,7 @@ from typing import Any
 
 START_SECONDS = 300.0
 """Importing torch on a busy machine with a cold disk."""
-DUMP_SECONDS = 2.0
+DUMP_SECONDS = 5.0
 OUTPUT_BYTES = 6000
 
 
