@@ -84,6 +84,19 @@ def test_a_loss_mask_marks_tokens_that_are_given(tmp_path: Path) -> None:
     assert ", 3 of them no targets" in data.describe()
 
 
+def test_a_first_prompt_after_many_texts_masks_its_own_tokens(tmp_path: Path) -> None:
+    """The texts before it are written by then, without any mark."""
+    texts = [{"text": "abc"}] * 3000
+    path = write_lines(tmp_path / "a.jsonl", *texts, {"prompt": "xyz", "completion": "d"}, *texts)
+    data = dataset(tmp_path, path, seq_len=4)
+    for index in (0, 2998, 3001, 4000):
+        assert IGNORED not in data.sample(index).targets
+    # … a b c END | x y z d | END a b c | …
+    assert data.sample(3000).tokens.tolist() == [120, 121, 122, 100]
+    assert data.sample(3000).targets.tolist() == [IGNORED, IGNORED, 100, END]
+    assert data.sample(2999).targets.tolist() == [98, 99, END, IGNORED]
+
+
 def test_an_end_of_document_in_the_text_is_no_border(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", {"tokens": [1, END, 2]}, {"tokens": [3]})
     sample = dataset(tmp_path, path, seq_len=5, isolate_documents=True).sample(0)
