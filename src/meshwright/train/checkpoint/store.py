@@ -65,6 +65,7 @@ class CheckpointStore:
         Looks whether the folder can be written, all nodes share it, the disk has room for one checkpoint, and the boxes
         make up whole tensors.
         """
+        self.wait()
         _, ticket = self._begin(0, parts, states, 0)
         self.ranks.decide(lambda: shutil.rmtree(ticket.temporary, ignore_errors=True))
 
@@ -76,6 +77,7 @@ class CheckpointStore:
         One save is in flight at most; the next one, or `wait`, raises what went wrong with it. Raises CheckpointError
         before anything is written when the disk has no room or the boxes do not make up whole tensors.
         """
+        self.wait()  # before anything collective: the save in flight talks on the same group
         text = self.ranks.agree(lambda: state_json(state))
         mine, ticket = self._begin(state.step, parts, states, len(text))
         if not asynchronous:
@@ -142,7 +144,6 @@ class CheckpointStore:
         self, step: int, parts: Sequence[Part], states: Iterable[StateBox], more: int
     ) -> tuple[list[Box], Ticket]:
         """What this rank writes, and where. Raises CheckpointError if it cannot be; nothing is written then."""
-        self.wait()
         mine = self._ownership.mine([*part_boxes(parts), *state_boxes(states)])
         needed = self._ownership.total_bytes + BYTES_PER_BOX * (self._ownership.total_boxes + 16) + more
         ticket = self.ranks.decide(lambda: open_ticket(self.directory, step, needed))
