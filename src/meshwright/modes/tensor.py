@@ -76,10 +76,15 @@ def apply_tensor(model: nn.Module, mesh: Mesh, recipe: Recipe, cuts: Cuts) -> No
 
 
 def _enter(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Region, cuts: Cuts) -> None:
-    def gather_first(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (region.enter(args[0]), *args[1:])
+    def gather_first(
+        _: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if args:
+            return (region.enter(args[0]), *args[1:]), named
+        first = next(iter(named))
+        return args, named | {first: region.enter(named[first])}
 
-    module.register_forward_pre_hook(gather_first)
+    module.register_forward_pre_hook(gather_first, with_kwargs=True)
 
 
 def _column(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Region, cuts: Cuts) -> None:
