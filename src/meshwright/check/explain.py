@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from meshwright.check.case import Case, rows_of
 from meshwright.check.factors import name_factor
@@ -46,7 +47,7 @@ def _missing(runs: Runs, known: Mapping[str, Any]) -> str:
     if lost:
         return f"{sum(lost.values()):,} parameters are on no rank: {_places(list(lost))} dropped"
     if twice:
-        return f"the ranks' parts of {_pattern(list(twice))} overlap"
+        return f"the ranks' parts of {_pattern(list(twice), shapes)} overlap"
     return ""
 
 
@@ -79,7 +80,9 @@ def _loss(
         if found_means:
             return f"the loss is {' or '.join(found_means)}, not the mean over all target tokens", True
     ratios = [found.loss[step] / losses[step] for _, found in runs]
-    return f"loss {_times(ratios, case, runs, known)}", False
+    named = _times(ratios, case, runs, known)
+    worst = max(found.loss_errors[step] for _, found in runs)
+    return (f"loss {named}" if "=" in named else f"the loss is off by {worst:.0e}"), False
 
 
 def _is_mean(words: str, case: Case, runs: Runs, known: Mapping[str, Any]) -> bool:
@@ -134,18 +137,22 @@ def _ratio_cause(
     for _, found in runs:
         of_run = found.gradient_ratios if what == "gradients" else found.update_ratios
         ratios.append([of_run[name][step] for name in wrong])
-    where = "" if len(wrong) == len(runs[0][1].covered) else f" of {_pattern(wrong)}"
-    flat = [ratio for run in ratios for ratio in run]
-    if any(math.isnan(ratio) for ratio in flat):
-        return f"no {what} for {_pattern([n for run in ratios for n, r in zip(wrong, run, strict=True) if r != r])}"
-    if all(abs(ratio) < CLOSE for ratio in ratios[-1]):
+    where = "" if len(wrong) == len(runs[0][1].covered) else f" of {_pattern(wrong, runs[0][1].covered)}"
+    none = [n for run in ratios for n, r in zip(wrong, run, strict=True) if r is not None and math.isnan(r)]
+    if none:
+        return f"no {what} for {_pattern(none, runs[0][1].covered)}"
+    if all(ratio == 0 for ratio in ratios[-1]):
         still = ": the optimizer holds other tensors than the model" if what == "updates" and not where else ""
         return f"{what}{where} are zero{still}"
-    if all(math.isclose(ratio, run[0], rel_tol=CLOSE) for run in ratios for ratio in run):
-        firsts = [run[0] for run in ratios]
-        if any(not math.isclose(ratio, 1, rel_tol=CLOSE) for ratio in firsts):
-            return f"{what}{where} {_times(firsts, case, runs, known, experts=all('.experts.' in n for n in wrong))}"
+    firsts = [run[0] for run in ratios if _alike(run)]
+    if len(firsts) == len(runs) and any(not math.isclose(ratio, 1, rel_tol=CLOSE) for ratio in firsts):
+        return f"{what}{where} {_times(firsts, case, runs, known, experts=all('.experts.' in n for n in wrong))}"
     return f"{what}{where} differ"
+
+
+def _alike(ratios: Sequence[float | None]) -> TypeGuard[Sequence[float]]:
+    first = ratios[0]
+    return first is not None and all(r is not None and math.isclose(r, first, rel_tol=CLOSE) for r in ratios)
 
 
 def _times(
@@ -156,10 +163,21 @@ def _times(
     return f"× {ratios[-1]:.4g}" + (f" = {name}" if name else "")
 
 
-def _pattern(names: Sequence[str]) -> str:
-    """A few names in one: what they share."""
-    shapes = sorted({".".join("*" if part.isdigit() else part for part in name.split(".")) for name in names})
-    return ", ".join(shapes[:3]) + (f" and {len(shapes) - 3} more" if len(shapes) > 3 else "")
+def _pattern(names: Sequence[str], every: Iterable[str]) -> str:
+    """Some of `every` name in short: numbers are `*`, and so is a module's last part where all of it is named."""
+    wrong = {_starred(name) for name in names}
+    whole: dict[str, set[str]] = defaultdict(set)
+    for name in map(_starred, every):
+        whole[name.rpartition(".")[0]].add(name)
+    short = []
+    for parent in sorted({name.rpartition(".")[0] for name in wrong}):
+        own = {name for name in wrong if name.rpartition(".")[0] == parent}
+        short += [f"{parent}.*"] if len(own) > 1 and own == whole[parent] else sorted(own)
+    return ", ".join(short[:3]) + (f" and {len(short) - 3} more" if len(short) > 3 else "")
+
+
+def _starred(name: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
 def _when(case: Case, runs: Runs, firsts: Sequence[int | None], step: int) -> str:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshwright.check.program import AXES, BoxReport, RankReport
+from meshwright.check.program import AXES, BoxReport, Difference, RankReport
 from meshwright.cost.wire_row import WireRow
 
 FLOOR = 1e-3
 """A parameter's error is measured against its own largest gradient, but at least this share of the model's: GPT-2's key
 biases have no gradient at all (softmax does not see them), and its rounding is not an error."""
+STRAIGHT = 1e-8
+"""Squared sine of the angle below which numbers are a multiple of others."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,10 @@ class Comparison:
     """Gradient norm over the reference's; NaN where ranks disagree."""
     gradient_errors: Mapping[str, tuple[float, ...]]
     """By parameter, relative to its largest gradient in the step."""
-    gradient_ratios: Mapping[str, tuple[float, ...]]
-    """Gradient over reference (least squares), by parameter; NaN: there was no gradient."""
+    gradient_ratios: Mapping[str, tuple[float | None, ...]]
+    """Gradient over reference, by parameter; None: no multiple of it. NaN: there was no gradient."""
     update_errors: Mapping[str, tuple[float, ...]]
-    update_ratios: Mapping[str, tuple[float, ...]]
+    update_ratios: Mapping[str, tuple[float | None, ...]]
     covered: Mapping[str, int]
     """Numbers of each parameter that some rank holds, each counted once."""
     differing_axes: tuple[str, ...]
@@ -76,12 +78,10 @@ def compare(
         loss_errors=_relative(reports[0].loss, loss),
         grad_norm_errors=tuple(max(errors) for errors in zip(*(_relative(r.grad_norm, norm) for r in reports))),  # noqa: B905
         norm_ratios=tuple(math.nan if norms_differ else a / b for a, b in zip(reports[0].grad_norm, norm, strict=True)),
-        gradient_errors={n: _worst([b.gradient_error for b in x], scales["gradient/" + n]) for n, x in by_name.items()},
-        gradient_ratios={n: _ratios(x, [b.dot for b in x], [b.square for b in x]) for n, x in by_name.items()},
-        update_errors={n: _worst([b.update_error for b in x], scales["update/" + n]) for n, x in by_name.items()},
-        update_ratios={
-            n: _ratios(x, [b.update_dot for b in x], [b.update_square for b in x]) for n, x in by_name.items()
-        },
+        gradient_errors={n: _worst([b.gradient for b in x], scales["gradient/" + n]) for n, x in by_name.items()},
+        gradient_ratios={n: _ratios([b.gradient for b in x], [b.copies for b in x]) for n, x in by_name.items()},
+        update_errors={n: _worst([b.update for b in x], scales["update/" + n]) for n, x in by_name.items()},
+        update_ratios={n: _ratios([b.update for b in x], [b.copies for b in x]) for n, x in by_name.items()},
         covered={name: _covered(boxes) for name, boxes in by_name.items()},
         differing_axes=_axes_apart(reports, _digests),
         norms_differ=norms_differ,
@@ -98,23 +98,26 @@ def _relative(found: Sequence[float], expected: Sequence[float]) -> tuple[float,
     return tuple(math.inf if math.isnan(error) else error for error in errors)
 
 
-def _worst(errors: Sequence[Sequence[float]], scales: Sequence[float]) -> tuple[float, ...]:
+def _worst(boxes: Sequence[Sequence[Difference]], scales: Sequence[float]) -> tuple[float, ...]:
     """By step: the worst of the boxes, over the parameter's scale. NaN is worse than all."""
     return tuple(
-        max(math.inf if math.isnan(error) else error for error in errors_of) / scale
-        for errors_of, scale in zip(zip(*errors, strict=True), scales, strict=True)
+        max(math.inf if math.isnan(one.largest) else one.largest for one in of_step) / scale
+        for of_step, scale in zip(zip(*boxes, strict=True), scales, strict=True)
     )
 
 
-def _ratios(
-    boxes: Sequence[BoxReport], dots: Sequence[Sequence[float]], squares: Sequence[Sequence[float]]
-) -> tuple[float, ...]:
-    """By step: least squares over the boxes, each counted once however many ranks hold it."""
-    found = []
-    for dot, square in zip(zip(*dots, strict=True), zip(*squares, strict=True), strict=True):
-        total = sum(x / box.copies for x, box in zip(square, boxes, strict=True))
-        found.append(sum(x / box.copies for x, box in zip(dot, boxes, strict=True)) / total if total else 1.0)
-    return tuple(found)
+def _ratios(boxes: Sequence[Sequence[Difference]], copies: Sequence[int]) -> tuple[float | None, ...]:
+    """By step: found over reference, each number counted once however many ranks hold it."""
+    ratios: list[float | None] = []
+    for of_step in zip(*boxes, strict=True):
+        dot, found, reference = (
+            sum(getattr(one, what) / n for one, n in zip(of_step, copies, strict=True))
+            for what in ("dot", "found", "reference")
+        )
+        # Cauchy-Schwarz: equal for a multiple of the reference alone.
+        multiple = reference > 0 and (found == 0 or 1 - dot * dot / (found * reference) < STRAIGHT)
+        ratios.append(math.nan if math.isnan(found) else dot / reference if multiple else None)
+    return tuple(ratios)
 
 
 def _covered(boxes: Sequence[BoxReport]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -31,6 +31,19 @@ from meshwright.train.update import update
 AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
 
+class Difference(NamedTuple):
+    """Numbers beside the reference's, summed over a box."""
+
+    largest: float
+    """The largest absolute difference."""
+    dot: float
+    """Σ found · reference."""
+    found: float
+    """Σ found²."""
+    reference: float
+    """Σ reference²."""
+
+
 @dataclass
 class BoxReport:
     """One part on one rank: where it lies and how far its numbers are from the reference's."""
@@ -41,16 +54,9 @@ class BoxReport:
     size: tuple[int, ...]
     copies: int
     tied_copy: bool
-    dot: list[float] = field(default_factory=list)
-    """By step: Σ gradient · reference."""
-    square: list[float] = field(default_factory=list)
-    """By step: Σ reference²."""
-    gradient_error: list[float] = field(default_factory=list)
-    """By step: the largest absolute difference; NaN: there was no gradient."""
-    update_error: list[float] = field(default_factory=list)
-    update_dot: list[float] = field(default_factory=list)
-    """By step: Σ update · reference."""
-    update_square: list[float] = field(default_factory=list)
+    gradient: list[Difference] = field(default_factory=list)
+    """By step; NaN where there was no gradient."""
+    update: list[Difference] = field(default_factory=list)
     digest: str = ""
     """Of the parameter's bytes after the last step."""
 
@@ -91,7 +97,7 @@ def _run(case: Case, layout: Layout, reference: str) -> RankReport:
     parts = step.parallel.parts
     optimizer = make_optimizer(parts, case.optim)
     boxes = [BoxReport(p.name, p.shape, p.offset, p.size, p.copies, p.tied_copy) for p in parts]
-    report = RankReport({axis: mesh.index(axis) for axis in AXES}, [], [], boxes, [], 0.0)
+    report = RankReport(_place(mesh), [], [], boxes, [], 0.0)
     for index in range(case.steps):
         batch = global_batch(case, index, architecture.model.vocab)
         before = [part.data.clone() for part in parts]
@@ -113,6 +119,12 @@ def _run(case: Case, layout: Layout, reference: str) -> RankReport:
         box.digest = hashlib.sha256(part.data.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
     report.seconds = time.perf_counter() - begin
     return report
+
+
+def _place(mesh: Mesh) -> dict[str, int]:
+    """Where this rank stands; the mesh's shard axis counts the context ranks in."""
+    place = {axis: mesh.index(axis) for axis in AXES}
+    return {**place, "shard": place["shard"] // mesh.layout.context}
 
 
 def _own(batch: Batch, case: Case, mesh: Mesh) -> list[Batch]:
@@ -142,9 +154,7 @@ def _compare_gradients(parts: Sequence[Part], boxes: list[BoxReport], known: dic
         gradient, expected = part.gradient, _box(known[box.name], box)
         if gradient is None:
             gradient = torch.full_like(expected, torch.nan)
-        box.dot.append(float((gradient * expected).sum()))
-        box.square.append(float(expected.square().sum()))
-        box.gradient_error.append(_largest(gradient - expected))
+        box.gradient.append(_difference(gradient, expected))
 
 
 def _compare_updates(
@@ -152,11 +162,11 @@ def _compare_updates(
 ) -> None:  # fmt: skip
     for part, box, start in zip(parts, boxes, before, strict=True):
         expected = _box(new[box.name], box) - _box(old[box.name], box)
-        update = part.data - start
-        box.update_error.append(_largest(update - expected))
-        box.update_dot.append(float((update * expected).sum()))
-        box.update_square.append(float(expected.square().sum()))
+        box.update.append(_difference(part.data - start, expected))
 
 
-def _largest(difference: torch.Tensor) -> float:
-    return float(difference.abs().max()) if difference.numel() else 0.0
+def _difference(found: torch.Tensor, expected: torch.Tensor) -> Difference:
+    if not found.numel():
+        return Difference(0.0, 0.0, 0.0, 0.0)
+    largest = (found - expected).abs().max()
+    return Difference(*map(float, (largest, (found * expected).sum(), found.square().sum(), expected.square().sum())))
