@@ -41,9 +41,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, seq, _ = x.shape
-        q, k, v = (
-            f(x).view(batch, seq, -1, DIM // HEADS).transpose(1, 2) for f in (self.query, self.key, self.value)
-        )
+        q, k, v = (f(x).view(batch, seq, -1, DIM // HEADS).transpose(1, 2) for f in (self.query, self.key, self.value))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(batch, seq, -1))
 

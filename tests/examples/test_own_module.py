@@ -12,7 +12,17 @@ import torch.nn.functional as F
 
 FILE = Path(__file__).parents[2] / "examples" / "own_module.py"
 COUNT, SEQUENCES = 4, 2
-LAYOUTS = ("ddp2", "zero2:2", "fsdp2", "tp2", "tp2:nosp", "pp2:1f1b", "pp2:interleaved1f1b:2", "pp2:zbvzerobubble", "fsdp2 tp2")
+LAYOUTS = (
+    "ddp2",
+    "zero2:2",
+    "fsdp2",
+    "tp2",
+    "tp2:nosp",
+    "pp2:1f1b",
+    "pp2:interleaved1f1b:2",
+    "pp2:zbvzerobubble",
+    "fsdp2 tp2",
+)
 
 
 def _example() -> Any:
