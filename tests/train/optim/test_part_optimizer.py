@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import fully_shard
 
 from meshwright.modes.parts import Part
@@ -138,6 +139,19 @@ def test_a_parameter_that_moved_in_memory_is_followed() -> None:
     parts[0].parameter.data = parts[0].parameter.data.clone()
     optimizer.step()
     assert not parts[0].data.equal(initial()[parts[0].name])
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "adafactor", "muon"])
+def test_no_step_norm_or_clip_waits_for_a_number(name: str) -> None:
+    # A tensor without numbers refuses to be read.
+    with FakeTensorMode():
+        parameter = nn.Parameter(torch.ones(4, 6))
+        parameter.grad = torch.ones(4, 6)
+        parts = [Part("w.weight", (4, 6), (0, 0), (4, 6), parameter, 1, None)]
+        optimizer = make_optimizer(parts, OptimConfig(name))
+        clip(parts, global_norm(parts), 1.0)
+        optimizer.step()
+        optimizer.step()
 
 
 def test_padding_rows_of_an_uneven_vocabulary_stay() -> None:

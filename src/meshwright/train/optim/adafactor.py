@@ -67,7 +67,11 @@ class Adafactor(Engine):
             self._step(group, leaves)
 
     def states(self, leaf: Leaf) -> dict[str, Tensor]:
-        return self._states[leaf]
+        return self._states.saved(leaf)
+
+    def loaded(self) -> None:
+        super().loaded()
+        self._states.loaded()
 
     def _step(self, group: dist.ProcessGroup, leaves: list[Leaf]) -> None:
         work = [self._begin(leaf) for leaf in leaves]
@@ -155,7 +159,7 @@ class Adafactor(Engine):
         """x ← (1 - lr λ) x - α u / max(1, RMS(u) / d), with α = max(floor, RMS(x)) min(lr, 1 / √t)."""
         leaf = work.leaf
         numel = torch.Size(leaf.part.shape).numel()
-        step = int(self._states[leaf]["step"])
+        step = self._states.step(leaf)
         alpha = (work.shared[0] / numel).sqrt().clamp(min=self._floor) * min(self.lr, step**-0.5)
         rms = (size / numel).sqrt()
         update = self._update(work, gradient).mul_(alpha / (rms / self._threshold).clamp(min=1.0))

@@ -36,7 +36,11 @@ class Lamb(Engine):
             self._step(group, leaves)
 
     def states(self, leaf: Leaf) -> dict[str, Tensor]:
-        return self._states[leaf]
+        return self._states.saved(leaf)
+
+    def loaded(self) -> None:
+        super().loaded()
+        self._states.loaded()
 
     def _step(self, group: dist.ProcessGroup, leaves: list[Leaf]) -> None:
         moving = {leaf for leaf in leaves if self._move(leaf)}
@@ -65,8 +69,7 @@ class Lamb(Engine):
 
     def _direction(self, leaf: Leaf) -> Tensor:
         """r + λx of the paper. Computed twice a step, for its norm and for its use, to keep one at a time."""
-        state = self._states[leaf]
-        step = int(state["step"])
+        state, step = self._states[leaf], self._states.step(leaf)
         beta1, beta2 = self._betas
         update = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt_().add_(self._eps)
         torch.div(state["exp_avg"], update, out=update).div_(1 - beta1**step)

@@ -25,15 +25,13 @@ class Leaf:
     tensor: nn.Parameter
     master: bool
 
-    def gradient(self, index: tuple[int, ...] = ()) -> Tensor | None:
-        """The Part's gradient (at `index` of a stack), with the device and dtype of `tensor`; None before backward."""
+    def gradient(self, place: tuple[int, ...] = ()) -> Tensor | None:
+        """The Part's gradient (at `place` of a stack), with the device and dtype of `tensor`; None before backward."""
         gradient = self.part.gradient
         if gradient is None:
             return None
-        if index:
-            gradient = gradient[index]
         # Fused kernels walk the memory of both tensors side by side.
-        return gradient.to(self.tensor.device, self.tensor.dtype).contiguous()
+        return select(gradient, place).to(self.tensor.device, self.tensor.dtype).contiguous()
 
     def follow(self) -> None:
         """Share the Part's storage again where it has moved since: FSDP2 pins offloaded shards at the first forward."""
@@ -45,7 +43,7 @@ class Leaf:
     def publish(self) -> None:
         """Copy a master copy to the Part."""
         if self.master:
-            self.part.data.copy_(self.tensor)
+            self.part.data.copy_(self.tensor, non_blocking=True)
 
 
 def make_leaf(part: Part, *, master: torch.dtype | None = None, host: bool = False) -> Leaf:
@@ -59,6 +57,13 @@ def make_leaf(part: Part, *, master: torch.dtype | None = None, host: bool = Fal
     if data.is_cuda and device.type == "cpu":
         copy = copy.pin_memory()
     return Leaf(part, nn.Parameter(copy), master=True)
+
+
+def select(stack: Tensor, place: tuple[int, ...]) -> Tensor:
+    """What lies at `place` of the first dimensions, as a view."""
+    for index in place:
+        stack = stack.select(0, index)
+    return stack
 
 
 def by_group(leaves: Iterable[Leaf]) -> list[tuple[dist.ProcessGroup, list[Leaf]]]:

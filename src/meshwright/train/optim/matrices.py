@@ -35,6 +35,10 @@ class Piece:
         """Elements."""
         return self.shape[0] * self.shape[1]
 
+    def of(self, matrix: Tensor) -> Tensor:
+        """The box as a view of the whole matrix."""
+        return matrix.narrow(0, self.rows.start, self.shape[0]).narrow(1, self.columns.start, self.shape[1])
+
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
@@ -117,7 +121,7 @@ class Traffic:
 
     def run(self, value: Callable[[Matrix, Piece], Tensor], like: Tensor) -> list[tuple[Matrix, Piece, Tensor]]:
         """Send `value(matrix, piece)` of each piece that leaves; returns those that arrive, as `like` in dtype."""
-        empty = like.new_empty(0)
+        empty = torch.empty(0, dtype=like.dtype, device=like.device)
         sent = torch.cat([empty, *(value(matrix, piece).reshape(-1) for matrix, piece in self._out)])
         received = self._exchange(sent)
         values = torch.split(received, [piece.numel for _, piece in self._in])
@@ -154,8 +158,8 @@ class Round:
         whole: dict[Matrix, Tensor] = {}
         for matrix, piece, value in self._gather.run(lambda matrix, _: box(matrix).to(like.dtype), like):
             if matrix not in whole:
-                whole[matrix] = like.new_empty(matrix.shape)
-            whole[matrix][piece.rows, piece.columns] = value
+                whole[matrix] = torch.empty(matrix.shape, dtype=like.dtype, device=like.device)
+            piece.of(whole[matrix]).copy_(value)
         done = {matrix: function(whole.pop(matrix)) for matrix in list(whole)}
-        arrived = self._scatter.run(lambda matrix, piece: done[matrix][piece.rows, piece.columns], like)
+        arrived = self._scatter.run(lambda matrix, piece: piece.of(done[matrix]), like)
         return [(matrix, value) for matrix, _, value in arrived]

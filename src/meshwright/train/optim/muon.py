@@ -5,7 +5,7 @@ the Newton-Schulz steps, and sends the boxes back: two all-to-alls a round, in t
 a parameter each way). The owners share the work evenly; with replicas, each does its part only.
 A stack (experts) is as many matrices as it has places.
 
-torch.optim.Muon computes the same for whole matrices, always in bfloat16, which a CPU multiplies some 100 times slower
+torch.optim.Muon computes the same for whole matrices, always in bfloat16, which a CPU multiplies several times slower
 than float32 unless it has instructions for it.
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from meshwright.train.optim.config import NEWTON_SCHULZ_DTYPES, OptimConfig
 from meshwright.train.optim.engine import Engine, StateTable
-from meshwright.train.optim.leaf import Leaf, by_group
+from meshwright.train.optim.leaf import Leaf, by_group, select
 from meshwright.train.optim.matrices import Matrix, Round, assign_matrices
 from meshwright.train.optim.reduce import gather_boxes
 
@@ -46,7 +46,11 @@ class Muon(Engine):
             self._step(leaves, rounds)
 
     def states(self, leaf: Leaf) -> dict[str, Tensor]:
-        return self._states[leaf]
+        return self._states.saved(leaf)
+
+    def loaded(self) -> None:
+        super().loaded()
+        self._states.loaded()
 
     def _step(self, leaves: list[Leaf], rounds: list[Round]) -> None:
         moving = [self._move(leaf) for leaf in leaves]
@@ -73,7 +77,7 @@ class Muon(Engine):
         leaf = leaves[matrix.parameter]
         place = _local_place(leaf, matrix)
         gradient = leaf.gradient(place)
-        momentum = self._states[leaf]["momentum_buffer"][place]
+        momentum = select(self._states[leaf]["momentum_buffer"], place)
         if gradient is None:
             return torch.zeros_like(momentum)
         return gradient.lerp(momentum, self._momentum) if self.config.nesterov else momentum
@@ -90,7 +94,7 @@ class Muon(Engine):
         return orthogonalise(matrix, self._steps)
 
     def _apply(self, leaf: Leaf, matrix: Matrix, update: Tensor) -> None:
-        box = leaf.tensor[_local_place(leaf, matrix)]
+        box = select(leaf.tensor, _local_place(leaf, matrix))
         rate = self.lr * adjustment(matrix.shape, self.config.adjustment)
         box.mul_(1 - self.lr * self.weight_decay(leaf)).add_(update, alpha=-rate)
 

@@ -31,7 +31,7 @@ class StatePart:
     """exp_avg, exp_avg_sq, momentum_buffer, row_var, col_var, variance, master or step (a scalar: all tuples empty)."""
     part: Part
     tensor: Tensor
-    """The live tensor, of shape `size`: fill it to load."""
+    """The live tensor, of shape `size`: fill it to load, then call `PartOptimizer.loaded`."""
     shape: tuple[int, ...]
     """Of the whole state."""
     offset: tuple[int, ...]
@@ -109,14 +109,13 @@ class PartOptimizer:
                 )
         for state in states:
             state.tensor.copy_(values[state.key])
-        self.publish()
+        self.loaded()
 
     @torch.no_grad()
-    def publish(self) -> None:
-        """Copy master copies to the Parts: after `state_parts` were filled from a checkpoint."""
+    def loaded(self) -> None:
+        """Call after the tensors of `state_parts` were filled in place, which `load_state` does by itself."""
         for engine in self._engines:
-            for leaf in engine.leaves:
-                leaf.publish()
+            engine.loaded()
 
 
 @torch.no_grad()

@@ -60,7 +60,7 @@ def transport(device: torch.device, group: dist.ProcessGroup | None) -> torch.de
 
 
 def all_sum(values: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-    """The sum of `values` over the ranks of `group`, the same bits on each; on the device of `values`."""
+    """The sum of `values` over the ranks of `group`, the same bits on each; takes the memory of `values`."""
     if group_size(group) == 1:
         return values
     sent = values.to(transport(values.device, group))
