@@ -30,6 +30,7 @@ def train(folder: Path, cut: str, optimizer_name: str, first: int, last: int) ->
         path = store.latest()
         if path is not None:
             assert store.load(path, parts, optimizer.state_parts()).step == first - 1
+            optimizer.loaded()
         for step in range(first, last + 1):
             for part in parts:
                 where = tuple(slice(o, o + n) for o, n in zip(part.offset, part.size, strict=True))
