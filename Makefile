@@ -11,13 +11,24 @@ COMPILE := $(BIN)/python -m compileall -q src
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test lint fix readme
+.PHONY: demo train check test test-long lint fix readme
 
 demo: $(VENV)/base.stamp
 	@$(BIN)/meshwright plan
 
+# A small model on this machine's CPUs or GPUs, and the proof that layouts compute what one process computes.
+train: $(VENV)/dev.stamp
+	@$(BIN)/meshwright train --train.steps 100
+
+check: $(VENV)/dev.stamp
+	@$(BIN)/meshwright check
+
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -q
+
+# Sweeps that take minutes: every pair of modes, layouts of three axes on eight ranks.
+test-long: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -q -m long
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -47,6 +58,6 @@ $(VENV)/base.stamp: $(VENV)/made.stamp pyproject.toml $(CONSTRAINTS)
 
 $(VENV)/dev.stamp: $(VENV)/made.stamp pyproject.toml $(CONSTRAINTS)
 	@echo "Installing Meshwright with torch and the development tools into $(VENV); minutes the first time."
-	@$(PIP_INSTALL) --editable ".[dev,train]"
+	@$(PIP_INSTALL) --editable ".[dev,train,data]"
 	@$(COMPILE)
 	@touch $@ $(VENV)/base.stamp

@@ -19,6 +19,8 @@ from meshwright.spec.errors import RequestError
 
 VERBS = ("plan", "estimate", "backtest", "explain", "models", "clusters", "history", "train", "check")
 """Every verb is a module of this package, in the order of the help page."""
+NEEDED_TO_TRAIN = ("torch", "safetensors", "tokenizers", "tensorboard", "tomli_w", "filelock")
+"""Modules that planning does without: the extra `train` of the package."""
 REFUSED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 
 
@@ -94,6 +96,11 @@ def _guarded(answer: Callable[..., int]) -> Callable[..., int]:
             sys.stdout.flush()
         except RequestError as error:
             print_error(str(error))
+            return REFUSED
+        except ModuleNotFoundError as error:
+            if error.name not in NEEDED_TO_TRAIN:
+                raise
+            print_error(f"This needs {error.name}, which is not installed here: pip install 'meshwright[train]'.")
             return REFUSED
         except KeyboardInterrupt:
             print_error("interrupted", label="")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from meshwright.modes.parts import Part
 from meshwright.spec.errors import RequestError
+
+if TYPE_CHECKING:
+    from meshwright.modes.parts import Part
 
 
 class OptimizerError(RequestError):
     """An optimizer, a schedule or a saved state that does not exist or does not fit."""
 
 
-NEWTON_SCHULZ_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+NEWTON_SCHULZ_DTYPES = ("bfloat16", "float32", "float64")
 ADJUSTMENTS = ("match_rms_adamw", "original")
 """How Muon scales its step by a matrix' shape; the names are torch.optim.Muon's."""
 
@@ -127,7 +127,7 @@ def _check_numbers(config: OptimConfig) -> None:
     if config.adjustment is not None and config.adjustment not in ADJUSTMENTS:
         raise OptimizerError(f"There is no adjustment {config.adjustment!r}.", legal=ADJUSTMENTS)
     if config.newton_schulz_dtype is not None and config.newton_schulz_dtype not in NEWTON_SCHULZ_DTYPES:
-        raise OptimizerError(f"Muon has no steps in {config.newton_schulz_dtype!r}.", legal=list(NEWTON_SCHULZ_DTYPES))
+        raise OptimizerError(f"Muon has no steps in {config.newton_schulz_dtype!r}.", legal=NEWTON_SCHULZ_DTYPES)
     if config.newton_schulz_steps is not None and not 0 < config.newton_schulz_steps < 100:
         raise OptimizerError(f"newton_schulz_steps is {config.newton_schulz_steps}; it must be from 1 to 99.")
     if config.nesterov and config.momentum == 0:

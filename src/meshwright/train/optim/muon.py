@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from meshwright.train.optim.config import NEWTON_SCHULZ_DTYPES, OptimConfig
+from meshwright.train.optim.config import OptimConfig
 from meshwright.train.optim.engine import Engine, StateTable
 from meshwright.train.optim.leaf import Leaf, by_group, select
 from meshwright.train.optim.matrices import Matrix, Round, assign_matrices
@@ -85,7 +85,8 @@ class Muon(Engine):
     def _dtype(self, leaves: list[Leaf]) -> torch.dtype:
         """Of the Newton-Schulz steps: as told; else bfloat16, but float32 on a CPU, and float64 for float64."""
         if self.config.newton_schulz_dtype is not None:
-            return NEWTON_SCHULZ_DTYPES[self.config.newton_schulz_dtype]
+            found: torch.dtype = getattr(torch, self.config.newton_schulz_dtype)
+            return found
         if any(leaf.tensor.dtype == torch.float64 for leaf in leaves):
             return torch.float64
         return torch.float32 if leaves[0].tensor.device.type == "cpu" else torch.bfloat16
