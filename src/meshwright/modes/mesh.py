@@ -66,37 +66,65 @@ def make_mesh(layout: Layout, device: torch.device | str = "cpu") -> Mesh:
         ((p, r * s, c * t), (None, None, "sequence")),
         ((p, stage), (None, "stage")),
     )
-    axes: dict[str, DeviceMesh] = {}
+    make = _Axes(device)
     ranks = torch.arange(world)
     for shape, names in views:
-        _add(axes, device, ranks.view(shape), names)
-    _add_plane(
-        axes, device, ranks.view(p, r, s * c, t).permute(0, 3, 1, 2).reshape(p * t, r, s * c), "replicate", "shard"
-    )
+        make.lines(ranks.view(shape), names)
+    make.plane(ranks.view(p, r, s * c, t).permute(0, 3, 1, 2), "replicate", "shard")
     if e > 1:
         spread = ranks.view(p, stage // e, e)
-        _add(axes, device, spread, (None, "expert_data", "expert"))
+        make.lines(spread, (None, "expert_data", "expert"))
         copies = spread.permute(0, 2, 1).reshape(p * e, stage // e // shard, shard)
     else:
         # Experts that are not spread are split over tensor ranks like any product.
-        dense = ranks.view(p, r * s * c, t)
-        _add(axes, device, dense.view(world, 1), (None, "expert"))
-        axes["expert_data"] = axes["data"]
-        copies = dense.permute(0, 2, 1).reshape(p * t, r, s * c)
-    _add_plane(axes, device, copies, "expert_replicate", "expert_shard")
-    return Mesh(layout, device, axes)
+        make.lines(ranks.view(world, 1), (None, "expert"))
+        make.axes["expert_data"] = make.axes["data"]
+        copies = ranks.view(p, r, s * c, t).permute(0, 3, 1, 2).reshape(p * t, r, s * c)
+    make.lines(copies, (None, "expert_replicate", "expert_shard"))
+    make.plane(copies, "expert_replicate", "expert_shard")
+    return Mesh(layout, device, make.axes)
 
 
-def _add(axes: dict[str, DeviceMesh], device: torch.device, ranks: torch.Tensor, names: tuple[str | None, ...]) -> None:
-    """One-dimensional meshes for the named dimensions of `ranks` that are not there yet."""
-    for dim, name in enumerate(names):
-        if name is not None and name not in axes:
-            rows = ranks.movedim(dim, -1).reshape(-1, ranks.size(dim))
-            axes[name] = DeviceMesh(device.type, rows, mesh_dim_names=("others", name))[name]
+class _Axes:
+    """Makes process groups, on each rank only its own: of thousands of ranks none waits for groups of others."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.rank = dist.get_rank()
+        self.axes: dict[str, DeviceMesh] = {}
+        self._alone: dist.ProcessGroup | None = None
+
+    def lines(self, ranks: torch.Tensor, names: tuple[str | None, ...]) -> None:
+        """A one-dimensional mesh for each named dimension of `ranks`: the line that this rank lies on."""
+        for dim, name in enumerate(names):
+            if name is not None and name not in self.axes:
+                lines = ranks.movedim(dim, -1).reshape(-1, ranks.size(dim))
+                line = lines[(lines == self.rank).any(1)][0].tolist()
+                group = self.group(line, name)
+                self.axes[name] = DeviceMesh.from_group(group, self.device.type, mesh_dim_names=(name,))
+
+    def plane(self, ranks: torch.Tensor, outer: str, inner: str) -> None:
+        """The two-dimensional mesh of two axes, which are the last dimensions of `ranks`."""
+        planes = ranks.reshape(-1, *ranks.shape[-2:])
+        own = planes[(planes == self.rank).flatten(1).any(1)][0]
+        groups = [self.axes[outer].get_group(), self.axes[inner].get_group()]
+        self.axes[f"{outer}×{inner}"] = DeviceMesh.from_group(
+            groups, self.device.type, mesh=own, mesh_dim_names=(outer, inner)
+        )
+
+    def group(self, ranks: list[int], name: str) -> dist.ProcessGroup:
+        """The process group of `ranks`. All ranks make their groups in the same order."""
+        if len(ranks) == 1 and self._alone is not None:
+            return self._alone
+        made = dist.new_group(ranks, use_local_synchronization=True, group_desc=name)
+        assert isinstance(made, dist.ProcessGroup)
+        if len(ranks) == 1:
+            self._alone = made
+        return made
 
 
-def _add_plane(axes: dict[str, DeviceMesh], device: torch.device, ranks: torch.Tensor, outer: str, inner: str) -> None:
-    plane = DeviceMesh(device.type, ranks, mesh_dim_names=("others", outer, inner))
-    axes[f"{outer}×{inner}"] = plane[outer, inner]
-    axes.setdefault(outer, plane[outer])
-    axes.setdefault(inner, plane[inner])
+def add_axis(mesh: Mesh, name: str, ranks: torch.Tensor) -> None:
+    """One more axis: the rows of `ranks` [groups, ranks a group]. Every rank calls it."""
+    make = _Axes(mesh.device)
+    make.lines(ranks, (None, name))
+    mesh.axes[name] = make.axes[name]

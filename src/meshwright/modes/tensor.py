@@ -20,11 +20,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from meshwright.modes import comm
 from meshwright.modes.cuts import Cuts, cut_parameter, matching, note_partial, whole_cut
-from meshwright.modes.mesh import Mesh
+from meshwright.modes.mesh import Mesh, add_axis
 from meshwright.modes.recipe import Recipe
 from meshwright.spec.errors import LayoutError
 
@@ -115,7 +114,7 @@ def _columns_kv(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, regi
 def _add_kv_axis(mesh: Mesh, copies: int) -> None:
     if KV_COPIES not in mesh.axes:
         rows = torch.arange(mesh.layout.devices).view(-1, copies)
-        mesh.axes[KV_COPIES] = DeviceMesh(mesh.device.type, rows, mesh_dim_names=("others", KV_COPIES))[KV_COPIES]
+        add_axis(mesh, KV_COPIES, rows)
 
 
 def _row(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Region, cuts: Cuts) -> None:
