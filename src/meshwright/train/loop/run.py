@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.train.checkpoint.export import export_checkpoint
+from meshwright.train.checkpoint.folder import newest_whole
 from meshwright.train.config.job import Job
 from meshwright.train.config.toml_file import to_table
 from meshwright.train.launch.process_group import finalize, initialize
@@ -49,6 +50,7 @@ def train(job: Job) -> None:
         newest = setup.store.latest() if job.config.checkpoint.resume else None
         start_weights(setup, newest)
         state = resume(setup, newest)
+        setup.store.check(setup.step.parallel.parts, setup.optimizer.state_parts())
         running = running_layout(setup.step)
         log.info(running)
         log.info(f"data: {setup.dataset.describe(job.config.train.steps * job.config.train.global_batch)}")
@@ -77,9 +79,8 @@ def train(job: Job) -> None:
 
 def _export(setup: Setup, tell) -> None:  # type: ignore[no-untyped-def]
     folder = setup.job.config.checkpoint.export
-    path = setup.job.checkpoints
-    if folder:
-        newest = max(path.glob("step-*"), key=lambda found: found.name)
+    newest = newest_whole(setup.job.checkpoints)
+    if folder and newest is not None:
         export_checkpoint(newest, Path(folder), architecture=setup.architecture)
         tell(f"exported to {folder}")
 

@@ -31,7 +31,7 @@ def resume(setup: Setup, newest: Path | None) -> TrainState:
     if newest is None:
         return TrainState(seed=setup.job.config.seed)
     state = setup.store.load(newest, setup.step.parallel.parts, setup.optimizer.state_parts())
-    setup.optimizer.publish()
+    setup.optimizer.loaded()
     setup.loader.load_state_dict(dict(state.data))
     if setup.scaler is not None and state.loss_scale:
         setup.scaler.load_state_dict(state.loss_scale)
