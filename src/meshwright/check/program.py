@@ -95,7 +95,7 @@ def _run(case: Case, layout: Layout, reference: str) -> RankReport:
     architecture = load_architecture(case.model)
     step = assemble(architecture, mesh, Options(), dtype=case.torch_dtype, seed=case.seed)
     parts = step.parallel.parts
-    optimizer = make_optimizer(parts, case.optim)
+    optimizer = make_optimizer(parts, case.optim, host="optimizer" in layout.offload)
     boxes = [BoxReport(p.name, p.shape, p.offset, p.size, p.copies, p.tied_copy) for p in parts]
     report = RankReport(_place(mesh), [], [], boxes, [], 0.0)
     for index in range(case.steps):
