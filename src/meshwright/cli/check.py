@@ -22,9 +22,7 @@ EXAMPLES = (
 )
 DEFAULT = "ddp2, zero1:2, zero2:2, fsdp2, tp2, cp2, pp2:1f1b"
 DTYPES = ("float64", "float32")
-COLUMNS = (
-    "layout", "verdict", ">loss", ">norm", ">gradient", ">update", "copies", ">parameters", ">sent", "traffic", ">s", "why",
-)  # fmt: skip
+COLUMNS = tuple("layout verdict >loss >norm >gradient >update copies >parameters >sent traffic >s why".split())
 NARROW = ("s", "parameters", "copies", "traffic", "sent", "update", "norm")
 
 

@@ -63,8 +63,18 @@ def _annotation(key: Key) -> Any:
     flag = f"--{key.path}"
     shared: dict[str, Any] = {"help": _help(key), "rich_help_panel": PANELS[key.section], "show_default": False}
     if key.kind is bool:
-        return Annotated[bool | None, typer.Option(f"{flag}/{_off(key.path)}", **shared)]
-    return Annotated[str | None, typer.Option(flag, metavar=_metavar(key), autocompletion=_completion(key), **shared)]
+        off = _off(key.path)
+        names = [f"{name}/{no}" for name, no in zip(_spellings(flag), _spellings(off), strict=True)]
+        return Annotated[bool | None, typer.Option(*names, **shared)]
+    completion = _completion(key)
+    return Annotated[
+        str | None, typer.Option(*_spellings(flag), metavar=_metavar(key), autocompletion=completion, **shared)
+    ]
+
+
+def _spellings(flag: str) -> tuple[str, ...]:
+    """A flag as the configuration file spells its key, and with hyphens, as other verbs spell theirs."""
+    return (flag, flag.replace("_", "-")) if "_" in flag else (flag,)
 
 
 def _off(path: str) -> str:

@@ -36,7 +36,7 @@ class Part:
     @property
     def data(self) -> torch.Tensor:
         """This rank's numbers, of shape `size`: a plain tensor that shares the parameter's storage."""
-        return self._cut(self.parameter.detach())
+        return self._cut(self.parameter).detach()
 
     @property
     def gradient(self) -> torch.Tensor | None:
@@ -48,7 +48,9 @@ class Part:
         """Whether this rank holds all of the parameter."""
         return self.size == self.shape
 
+    @torch.no_grad()
     def _cut(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Without gradient mode `to_local` dispatches nothing.
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         if local.shape == self.size:
             return local
