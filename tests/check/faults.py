@@ -264,8 +264,9 @@ def optimizer_of_old_parameters() -> Patches:
     """The optimizer was made before the parameters were sharded, and updates those (pytorch#149205)."""
     right = program.make_optimizer
 
-    def stale(parts: Sequence[Part], config: Any) -> Any:
-        return right([dataclasses.replace(p, parameter=nn.Parameter(p.parameter.detach().clone())) for p in parts], config)
+    def stale(parts: Sequence[Part], *rest: Any, **more: Any) -> Any:
+        old = [dataclasses.replace(part, parameter=nn.Parameter(part.parameter.detach().clone())) for part in parts]
+        return right(old, *rest, **more)
 
     with patch.object(program, "make_optimizer", stale):
         yield
@@ -287,4 +288,18 @@ def other_seed_on_one_rank() -> Patches:
         return right(*args, seed=seed + (dist.get_rank() == 1), **more)
 
     with patch.object(program, "assemble", assemble):
+        yield
+
+
+@contextmanager
+def crash_on_one_rank() -> Patches:
+    """One rank fails while its peers wait for it."""
+    right = Step.run
+
+    def run(self: Step, *args: Any, **more: Any) -> torch.Tensor:
+        if dist.get_rank() == 1:
+            raise KeyError("a bug")
+        return right(self, *args, **more)
+
+    with patch.object(Step, "run", run):
         yield

@@ -22,7 +22,6 @@ _PIPES = tuple(
 _KINDS = (_DATA, _TENSOR, _CONTEXT, _PIPES)
 """What takes ranks of its own."""
 _RECOMPUTE = tuple(f"ac:{kind}" for kind in RECOMPUTE if kind != "none")
-_OFFLOAD = ("offload:optimizer", "offload:optimizer+parameters")
 _SHARDED = ("zero1:{n}", "zero2:{n}", "fsdp{n}", "fsdp{n} tp{n}", "fsdp{n} cp{n}", "fsdp{n} pp{n}")
 """What can be kept by the host: states that are sharded."""
 _HYBRIDS = ("hsdp2x2", "ddp2 zero1:2", "ddp2 zero2:2")
@@ -81,7 +80,8 @@ def _pairs() -> Iterator[str]:
     for kind in _KINDS:
         for text in kind:
             yield from (f"{text} {again}".format(n=2) for again in _RECOMPUTE)
-    yield from (f"{text} {host}".format(n=2) for text in _SHARDED for host in _OFFLOAD)
+    yield from (f"{text} offload:optimizer".format(n=2) for text in _SHARDED)
+    yield from (f"{text} offload:optimizer+parameters".format(n=2) for text in _SHARDED if "fsdp" in text)
 
 
 def _with_experts() -> Iterator[str]:
@@ -91,4 +91,4 @@ def _with_experts() -> Iterator[str]:
     yield from (f"{text} ep{n}".format(n=4) for text in _DATA for n in (2, 4))
     yield from (f"ddp2 {pipe} ep2".format(n=2) for pipe in _PIPES)
     yield from ("fsdp2 tp2 ep2", "fsdp2 tp2 ep4", "hsdp2x2 ep2", "hsdp2x2 ep4", "tp2 pp2:zbvzerobubble ep2")
-    yield from (f"fsdp2 ep2 {more}" for more in (*_RECOMPUTE, *_OFFLOAD))
+    yield from (f"fsdp2 ep2 {more}" for more in _RECOMPUTE)

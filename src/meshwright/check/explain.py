@@ -28,6 +28,9 @@ def explain(case: Case, runs: Runs, known: Mapping[str, Any], tolerance: float) 
     lost = _missing(runs, known)
     if lost:
         return lost
+    other = runs[0][1].other_start
+    if other:
+        return f"the weights differ before the first step: {_pattern(other, runs[0][1].covered)}"
     firsts = [found.first_wrong(tolerance) for _, found in runs]
     wrong = [step for step in firsts if step is not None]
     step = min(wrong, default=0)

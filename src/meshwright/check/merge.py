@@ -36,6 +36,8 @@ class Comparison:
     update_ratios: Mapping[str, tuple[float | None, ...]]
     covered: Mapping[str, int]
     """Numbers of each parameter that some rank holds, each counted once."""
+    other_start: tuple[str, ...]
+    """Parameters that are not the reference's before the first step."""
     differing_axes: tuple[str, ...]
     """Axes along which ranks hold different numbers for the same box."""
     norms_differ: tuple[str, ...]
@@ -83,6 +85,7 @@ def compare(
         update_errors={n: _worst([b.update for b in x], scales["update/" + n]) for n, x in by_name.items()},
         update_ratios={n: _ratios([b.update for b in x], [b.copies for b in x]) for n, x in by_name.items()},
         covered={name: _covered(boxes) for name, boxes in by_name.items()},
+        other_start=tuple(name for name, boxes in by_name.items() if any(box.start != 0 for box in boxes)),
         differing_axes=_axes_apart(reports, _digests),
         norms_differ=norms_differ,
         traffic=tuple(tuple(report.traffic) for report in reports),

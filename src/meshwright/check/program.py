@@ -54,6 +54,8 @@ class BoxReport:
     size: tuple[int, ...]
     copies: int
     tied_copy: bool
+    start: float = 0.0
+    """The largest absolute difference before the first step."""
     gradient: list[Difference] = field(default_factory=list)
     """By step; NaN where there was no gradient."""
     update: list[Difference] = field(default_factory=list)
@@ -97,6 +99,8 @@ def _run(case: Case, layout: Layout, reference: str) -> RankReport:
     parts = step.parallel.parts
     optimizer = make_optimizer(parts, case.optim, host="optimizer" in layout.offload)
     boxes = [BoxReport(p.name, p.shape, p.offset, p.size, p.copies, p.tied_copy) for p in parts]
+    for part, box in zip(parts, boxes, strict=True):
+        box.start = _difference(part.data, _box(known["parameters"][0][part.name], box)).largest
     report = RankReport(_place(mesh), [], [], boxes, [], 0.0)
     for index in range(case.steps):
         batch = global_batch(case, index, architecture.model.vocab)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +21,7 @@ from meshwright.check.traffic import compare_traffic
 from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import Layout
 from meshwright.spec.notation import format_layout
-from meshwright.train.launch.pool import RankError, RankPool, reference_to
+from meshwright.train.launch.pool import RankPool, reference_to
 from meshwright.train.models.build import load_architecture
 
 ACCUMULATIONS = (1, 2)
@@ -83,7 +84,7 @@ class Sweep:
                 reports = self.pool.run(
                     run_layout, self.case, run, path, self._prepare, world=run.devices, timeout=SECONDS
                 )  # fmt: skip
-            except (RankError, RuntimeError, ValueError, AssertionError) as error:
+            except Exception as error:  # whatever it is, the other layouts are still worth a look
                 return _crashed(layout, runs, self.case, error)
             seconds += max(report.seconds for report in reports)
             comparisons.append(compare(reports, known, scales))
@@ -150,7 +151,9 @@ def _worst(errors: Sequence[Mapping[str, Sequence[float]]]) -> Worst:
 
 def _crashed(layout: Layout, runs: Sequence[Layout], case: Case, error: BaseException) -> LayoutResult:
     cause = str(error).strip().splitlines()
-    told = f"{type(error).__name__}: {cause[0] if cause else ''}"
+    places = re.findall(r'File "(?:.*/)?([^"/]+/[^"/]+)", line (\d+)', str(error.__cause__ or error))
+    where = f" ({':'.join(places[-1])})" if places else ""
+    told = f"{type(error).__name__}: {cause[0] if cause else ''}{where}"
     nothing = Worst("", math.inf)
     return LayoutResult(
         layout=format_layout(replace(layout, micro_batch=1)),
