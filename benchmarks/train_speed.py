@@ -75,7 +75,8 @@ def main() -> None:
 
     from meshwright.train.launch.pool import RankPool
 
-    rounds, steps = (int(a) for a in (*sys.argv[1:], "5", "12")[:2]) if len(sys.argv) > 1 else (5, 12)
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    rounds, steps = (*numbers, *(5, 12)[len(numbers) :])
     speeds: dict[str, list[float]] = {name: [] for name in (*PLAIN, *LAYOUTS)}
     with RankPool(2) as pool:
         for index in range(rounds):
@@ -91,12 +92,14 @@ def main() -> None:
                 slowest = [max(pair) for pair in zip(*found, strict=True)][WARM_UP:]
                 speeds[name].append(TOKENS / median(slowest))
                 print(f"round {index + 1}: {name:34s} {speeds[name][-1]:8,.0f} tokens/s", file=sys.stderr, flush=True)
-    for name, values in speeds.items():
-        print(f"{name:34s} {median(values):8,.0f} tokens/s (best {max(values):,.0f})")
     best = max((name for name in LAYOUTS if name.startswith("pp")), key=lambda name: median(speeds[name]))
-    for what, ours, other, goal in (*GOALS, ("best PP", best, "ddp2 mbs4", 0.9)):
+    print("| program | tokens/s, median | best |\n| --- | ---: | ---: |")
+    for name, values in speeds.items():
+        print(f"| {name if name in PLAIN else f'`{name}`'} | {median(values):,.0f} | {max(values):,.0f} |")
+    print("\n| mode | beside | ratio | goal | met |\n| --- | --- | ---: | ---: | --- |")
+    for what, ours, other, goal in (*GOALS, ("best pipeline", best, "ddp2 mbs4", 0.9)):
         ratio = median(a / b for a, b in zip(speeds[ours], speeds[other], strict=True))
-        print(f"{what:8s} {ratio:.2f} of {other} (goal {goal}): {ours}")
+        print(f"| {what}: `{ours}` | {other} | {ratio:.2f} | ≥ {goal} | {'yes' if round(ratio, 2) >= goal else 'no'} |")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes the README's generated parts anew: the session, the figures and the accuracy tables. Run by `make readme`.
+"""Writes the README's generated parts anew: sessions, figures, speed and accuracy tables. Run by `make readme`.
 
 What stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->` is replaced; nothing there is typed by hand.
 """
@@ -22,8 +22,10 @@ SESSION = ("plan", "llama-2-7b", "--cluster", "8xA100-40GB", "--top", "3")
 def main() -> None:
     """Rewrite README.md in place."""
     text = README.read_text(encoding="utf-8")
-    text = replaced(text, "session", session())
+    text = replaced(text, "session", session(*SESSION))
     text = replaced(text, "figures", figures())
+    text = replaced(text, "check", session("check"))
+    text = replaced(text, "speed", speed())
     text = replaced(text, "backtest", accuracy(json.loads(meshwright("backtest", "--json"))))
     README.write_text(text, encoding="utf-8")
 
@@ -44,10 +46,19 @@ def meshwright(*arguments: str) -> str:
     ).stdout
 
 
-def session() -> str:
+def session(*arguments: str) -> str:
     """One command and its output."""
-    lines = (line.rstrip() for line in meshwright(*SESSION).strip("\n").splitlines())
-    return "\n".join(("```", f"$ meshwright {' '.join(SESSION)}", *lines, "```"))
+    lines = (line.rstrip() for line in meshwright(*arguments).strip("\n").splitlines())
+    return "\n".join(("```", f"$ meshwright {' '.join(arguments)}", *lines, "```"))
+
+
+def speed() -> str:
+    """The layouts' speed beside plain scripts; takes some minutes of a quiet machine."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "train_speed.py"), "--markdown"]
+    process = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    return process.stdout.strip()
 
 
 def figures() -> str:
