@@ -22,6 +22,13 @@ class Batch:
     documents: torch.Tensor | None = None
     """The document that each token belongs to; None: the whole sequence is one."""
 
+    def to(self, device: torch.device) -> Batch:
+        """The same on `device`; from page-locked memory it is copied while the device computes."""
+        if self.tokens.device == device:
+            return self
+        tensors = (self.tokens, self.targets, self.positions, self.documents)
+        return Batch(*(None if one is None else one.to(device, non_blocking=True) for one in tensors))  # type: ignore[arg-type]
+
     @property
     def target_tokens(self) -> int:
         """Targets that the loss counts."""

@@ -60,13 +60,13 @@ class StopFlag:
         """
         if not dist.is_initialized() or dist.get_world_size(group) == 1:
             return self.asked
-        flag = torch.tensor([int(self.asked)], dtype=torch.int32, device=_device(group))
+        flag = torch.tensor([int(self.asked)], dtype=torch.int32, device=meeting_device(group))
         dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
         return bool(flag.item())
 
 
-def _device(group: dist.ProcessGroup | None) -> torch.device:
-    """Where a collective of `group` can be without a GPU, if it can."""
+def meeting_device(group: dist.ProcessGroup | None = None) -> torch.device:
+    """The device of tensors that `group` (None: all ranks) can send without waiting for a GPU, if it can."""
     devices = (group or dist.group.WORLD)._device_types  # type: ignore[union-attr]
     kinds = {device.type for device in devices}
     return torch.device("cpu") if "cpu" in kinds else torch.device("cuda", torch.cuda.current_device())

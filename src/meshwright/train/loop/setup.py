@@ -20,6 +20,7 @@ from meshwright.train.checkpoint.store import CheckpointStore
 from meshwright.train.config.job import Job
 from meshwright.train.data.dataset import Dataset, open_dataset
 from meshwright.train.data.loader import Loader
+from meshwright.train.launch.signals import meeting_device
 from meshwright.train.models.architecture import Architecture
 from meshwright.train.models.build import load_architecture
 from meshwright.train.optim.optimizer import PartOptimizer, make_optimizer
@@ -45,6 +46,8 @@ class Setup:
     scaler: LossScaler | None
     """fp16 only."""
     peak_lr: float
+    tokens: int = 0
+    """Target tokens of all steps so far."""
 
     @cached_property
     def optimizer(self) -> PartOptimizer:
@@ -53,20 +56,26 @@ class Setup:
         host = "optimizer" in self.job.layout.offload
         return make_optimizer(self.step.parallel.parts, config, host=host)
 
+    @property
+    def data_rank(self) -> int:
+        """Which share of each global batch is this rank's."""
+        return self.mesh.index("data") // self.mesh.layout.context
+
     def own(self, micro_batches: list[Batch]) -> list[Batch]:
-        """The tokens of this context rank."""
+        """The tokens of this context rank, on its device."""
         layout = self.mesh.layout
-        if layout.context == 1:
-            return micro_batches
-        return [split_batch(batch, layout, self.mesh.index("context")) for batch in micro_batches]
+        if layout.context > 1:
+            micro_batches = [split_batch(batch, layout, self.mesh.index("context")) for batch in micro_batches]
+        return [batch.to(self.device) for batch in micro_batches]
 
     def target_tokens(self, counted: int) -> int:
         """Targets of the whole step, when each data rank counted `counted`: the one normaliser of the loss."""
         data = self.mesh.layout.data
         if self.dataset.all_targets or data == 1:
             return counted * data
-        total = torch.tensor(counted, dtype=torch.int64, device=self.device)
-        dist.all_reduce(total, group=self.mesh.group("data"))
+        group = self.mesh.group("data")
+        total = torch.tensor(counted, dtype=torch.int64, device=meeting_device(group))
+        dist.all_reduce(total, group=group)
         return int(total) // self.mesh.layout.context  # context ranks of one data rank counted the same sequences
 
 
@@ -91,13 +100,9 @@ def set_up(job: Job, device: torch.device) -> Setup:
         config.train.lr_batch or config.train.global_batch,
         config.train.lr_scaling,
     )
+    data_rank = mesh.index("data") // job.layout.context
     loader = Loader(
-        dataset,
-        config.train.global_batch,
-        job.layout.data,
-        mesh.index("data") // job.layout.context,
-        job.layout.micro_batch,
-        device=device,
+        dataset, config.train.global_batch, job.layout.data, data_rank, job.layout.micro_batch, device=device
     )
     store = CheckpointStore(
         job.checkpoints, keep=config.checkpoint.keep, layout=str(job.layout), model=architecture_json(architecture)

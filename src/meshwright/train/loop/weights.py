@@ -50,12 +50,12 @@ def _load_weights(setup: Setup, path: Path) -> None:
             weights.fill(part.name, part.offset, part.size, part.data)
 
 
-def state_of(setup: Setup, step: int, tokens: int) -> TrainState:
+def state_of(setup: Setup, step: int) -> TrainState:
     """The run's state after `step` steps, for a checkpoint."""
     return TrainState(
         step=step,
-        samples=step * setup.job.config.train.global_batch,
-        tokens=tokens,
+        samples=setup.loader.consumed,
+        tokens=setup.tokens,
         seed=setup.job.config.seed,
         data=setup.loader.state_dict(),
         schedule={"peak_lr": setup.peak_lr, "total_steps": setup.job.config.train.steps},
