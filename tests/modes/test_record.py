@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.cost.wire_row import WireRow
 from meshwright.modes import comm
-from meshwright.modes.mesh import make_mesh
+from meshwright.modes.mesh import Mesh, make_mesh
 from meshwright.modes.record import Entry, Recorder, enable_recent, recent, summarize
 from meshwright.spec.notation import parse_layout
 from meshwright.train.launch.pool import RankPool
@@ -24,7 +24,7 @@ from meshwright.train.launch.pool import RankPool
 Facts = list[tuple[str, str, int, float]]
 
 
-def recorded(layout: str, program: Callable[..., None]) -> Facts:
+def recorded(layout: str, program: Callable[[Mesh], object]) -> Facts:
     """(axis, collective, bytes of the tensor, bytes sent) of each call that `program` makes."""
     mesh = make_mesh(parse_layout(layout))
     with Recorder(mesh) as record:
@@ -33,7 +33,7 @@ def recorded(layout: str, program: Callable[..., None]) -> Facts:
 
 
 def plain_calls() -> Facts:
-    def program(mesh: object) -> None:
+    def program(mesh: Mesh) -> None:
         rank, x = dist.get_rank(), torch.ones(8)  # 32 bytes
         dist.all_reduce(x)
         dist.all_gather_single(torch.zeros(32), x)
@@ -55,22 +55,22 @@ def plain_calls() -> Facts:
 def test_plain_collectives_send_what_the_lower_bounds_say(ranks: RankPool) -> None:
     for rank, facts in enumerate(ranks.run(plain_calls)):
         assert facts == [
-            ("tensor", "all-reduce", 32, 48.0),  # 2 · 3/4 · 32
-            ("tensor", "all-gather", 128, 96.0),  # 3/4 · 128
-            ("tensor", "all-gather", 128, 96.0),
-            ("tensor", "reduce-scatter", 32, 24.0),
-            ("tensor", "all-to-all", 32, 24.0),
-            ("tensor", "broadcast", 32, 32.0 if rank == 0 else 0.0),
-            ("tensor", "reduce", 32, 0.0 if rank == 1 else 32.0),
-            ("tensor", "gather", 128, 0.0 if rank == 2 else 32.0),
-            ("tensor", "scatter", 128, 96.0 if rank == 3 else 0.0),
-            ("tensor", "barrier", 0, 0.0),
-            ("tensor", "all-reduce", 16, 24.0),
+            ("world", "all-reduce", 32, 48.0),  # 2 · 3/4 · 32
+            ("world", "all-gather", 128, 96.0),  # 3/4 · 128
+            ("world", "all-gather", 128, 96.0),
+            ("world", "reduce-scatter", 32, 24.0),
+            ("world", "all-to-all", 32, 24.0),
+            ("world", "broadcast", 32, 32.0 if rank == 0 else 0.0),
+            ("world", "reduce", 32, 0.0 if rank == 1 else 32.0),
+            ("world", "gather", 128, 0.0 if rank == 2 else 32.0),
+            ("world", "scatter", 128, 96.0 if rank == 3 else 0.0),
+            ("world", "barrier", 0, 0.0),
+            ("world", "all-reduce", 16, 24.0),
         ]
 
 
 def uneven_all_to_all() -> Facts:
-    def program(mesh: object) -> None:
+    def program(mesh: Mesh) -> None:
         mine = [[3, 1], [4, 2]][dist.get_rank()]  # rows to rank 0 and 1
         theirs = [[3, 4], [1, 2]][dist.get_rank()]
         dist.all_to_all_single(torch.zeros(sum(theirs), 5), torch.ones(sum(mine), 5), theirs, mine)
@@ -81,22 +81,23 @@ def uneven_all_to_all() -> Facts:
 
 def test_an_all_to_all_sends_the_rows_for_others(ranks: RankPool) -> None:
     first, second = ranks.run(uneven_all_to_all, world=2)
-    assert first == [("expert", "all-to-all", 80, 20.0), ("expert", "all-to-all", 0, 0.0)]
-    assert second == [("expert", "all-to-all", 120, 80.0), ("expert", "all-to-all", 0, 0.0)]
+    assert first == [("world", "all-to-all", 80, 20.0), ("world", "all-to-all", 0, 0.0)]
+    assert second == [("world", "all-to-all", 120, 80.0), ("world", "all-to-all", 0, 0.0)]
 
 
 def data_parallel(hook: bool) -> Facts:
-    def program(mesh: object) -> None:
-        model = DistributedDataParallel(nn.Linear(8, 4), init_sync=False)
+    def program(mesh: Mesh) -> None:
+        group = mesh.group("data")
+        model = DistributedDataParallel(nn.Linear(8, 4), process_group=group, init_sync=False)
         if hook:
-            model.register_comm_hook(None, lambda _, bucket: _summed(bucket.buffer()))
+            model.register_comm_hook(group, lambda state, bucket: _summed(state, bucket))
         model(torch.randn(3, 8)).sum().backward()
 
     return [fact for fact in recorded("ddp2", program) if fact[1] == "all-reduce"]
 
 
-def _summed(bucket: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    work = dist.all_reduce(bucket, async_op=True)
+def _summed(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     assert work is not None
     return work.get_future().then(lambda done: done.value()[0])
 
@@ -128,14 +129,17 @@ def test_fsdp2_is_seen_with_its_padding(ranks: RankPool) -> None:
 
 
 def functional_collectives(compiled: bool) -> Facts:
-    group = dist.group.WORLD
+    def program(mesh: Mesh) -> None:
+        group = mesh.group("tensor")
 
-    def calls(x: torch.Tensor) -> torch.Tensor:
-        gathered = functional.all_gather_tensor(x, 0, group)
-        return functional.reduce_scatter_tensor(functional.all_reduce(gathered, "sum", group), "sum", 0, group) + 1
+        def calls(x: torch.Tensor) -> torch.Tensor:
+            gathered = functional.all_gather_tensor(x, 0, group)
+            return functional.reduce_scatter_tensor(functional.all_reduce(gathered, "sum", group), "sum", 0, group) + 1
 
-    run = torch.compile(calls, backend="aot_eager") if compiled else calls
-    return recorded("tp2", lambda mesh: run(torch.ones(6)).sum().item())
+        run = torch.compile(calls, backend="aot_eager") if compiled else calls
+        run(torch.ones(6)).sum().item()
+
+    return recorded("tp2", program)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -173,9 +177,8 @@ def test_a_pipeline_schedule_sends_one_message_a_micro_batch(ranks: RankPool) ->
 
 
 def own_backward(thread: bool) -> Facts:
-    def program(mesh: object) -> None:
-        group = dist.group.WORLD
-        assert group is not None
+    def program(mesh: Mesh) -> None:
+        group = mesh.group("tensor")
         x = torch.ones(3, 2, requires_grad=True)
         loss = comm.copy(comm.gather(x, group), group).sum()
         if thread:  # as autograd runs backward of CUDA tensors
@@ -229,8 +232,8 @@ def ends_of_a_pipeline() -> list[str]:
 
 def test_a_group_inside_an_axis_has_the_axis_name(ranks: RankPool) -> None:
     named = ranks.run(ends_of_a_pipeline)
-    assert named[0] == named[3] == ["pipeline", "pipeline"]
-    assert named[1] == ["pipeline"]  # all ranks are that axis
+    assert named[0] == named[3] == ["pipeline", "world"]
+    assert named[1] == ["world"]
 
 
 def world_beside_axes() -> list[str]:
@@ -241,12 +244,9 @@ def world_beside_axes() -> list[str]:
     return [e.axis for e in (*inner.entries, *outer.entries)]
 
 
-def test_all_ranks_are_the_world_where_no_axis_is_as_wide(ranks: RankPool) -> None:
-    # `stage` is all four ranks too, and takes the default group: the more telling name would be wrong for neither.
-    for named in ranks.run(world_beside_axes):
-        assert named[1] == named[3] == "tensor"
-        assert named[0] in ("stage", "world")
-        assert named[2] == "world"
+def test_the_default_group_is_the_world(ranks: RankPool) -> None:
+    for named in ranks.run(world_beside_axes):  # with the mesh and without, by the groups' descriptions
+        assert named == ["world", "tensor"] * 2
 
 
 def before_and_after() -> tuple[int, int, list[Entry], list[Entry]]:

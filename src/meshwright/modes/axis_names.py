@@ -28,12 +28,12 @@ WORLD = "world"
 class AxisNames:
     """The axis of a process group, by these rules; the first that says something counts.
 
-    1. The axis of the mesh that has this very group. Several have it where they are all ranks (PyTorch's DeviceMesh
-       then takes the default group) or where an axis is another one's alias: the first in PREFERENCE.
+    1. The axis of the mesh that has this very group; the first in PREFERENCE where several have it.
     2. `world` for the default group and for a group of all ranks.
     3. The axis with the same ranks, or else the smallest with more (the first and the last stage, which share a tied
        table: `pipeline`).
-    4. Without a mesh: what DeviceMesh calls the group. Otherwise `world`, of which every group is a part.
+    4. Without a mesh: how the group is described, which is how `make_mesh` and DeviceMesh name their axes. Otherwise
+       `world`, of which every group is a part.
     """
 
     def __init__(self, mesh: Mesh | None = None) -> None:
@@ -55,7 +55,8 @@ class AxisNames:
         if group.size() == dist.get_world_size():
             return WORLD
         if not axes:
-            return group.group_desc.removeprefix("mesh_") if group.group_desc.startswith("mesh_") else WORLD
+            described = group.group_desc.removeprefix("mesh_")
+            return described if described in PREFERENCE or described != group.group_desc else WORLD
         ranks = set(dist.get_process_group_ranks(group))
         wider = [(own.size(), axis) for axis, own in axes.items() if ranks <= set(dist.get_process_group_ranks(own))]
         return min(wider, key=lambda one: one[0])[1] if wider else WORLD
