@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from meshwright.cost.schedules import placement
 from meshwright.modes.context import apply_context
 from meshwright.modes.cuts import Cut, Cuts, Initialise, matching, materialise, whole_cut
 from meshwright.modes.experts import apply_experts
@@ -45,6 +46,8 @@ class Parallel:
     names: dict[int, str]
     """Name in the whole model by id of the module's parameter."""
     tied: list[TiedTable] = field(default_factory=list)
+    places: list[int] = field(default_factory=lambda: [0])
+    """The pipeline rank of each stage."""
 
     @property
     def sharded(self) -> bool:
@@ -74,10 +77,11 @@ def parallelize(
     layout = mesh.layout
     indices, modules = [0], [model]
     if layout.stages > 1:
+        places = list(places or placement(layout.schedule, layout.pipeline, layout.virtual_stages))
         names = stage_names(model, recipe, layout)
         indices = own_stages(layout, mesh.index("pipeline"), places)
         modules = [prune(model, names[index], recipe) for index in indices]
-    found = Parallel(mesh, options, recipe, indices, [], [], [], {}, {})
+    found = Parallel(mesh, options, recipe, indices, [], [], [], {}, {}, places=list(places or [0]))
     for module in modules:
         _share_of_stage(module, found, initialise)
     found.tied = tied_tables(found.parts, recipe, mesh, places)

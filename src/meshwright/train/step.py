@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from meshwright.modes.forward_only import forward_only
 from meshwright.modes.gradients import complete_gradients, end_step, micro_batch
 from meshwright.modes.parallelize import Parallel
 from meshwright.modes.pipeline import Schedule, make_schedule
@@ -56,14 +57,22 @@ class Step:
 
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
-        """This rank's share of the sum of the token losses; no gradients. See `run`."""
-        self._scale = 1.0
-        if self.parallel.mesh.layout.stages > 1:
-            return self._pipeline(micro_batches, train=False)
-        total = torch.zeros((), device=self.parallel.mesh.device)
-        for batch in micro_batches:
-            total = total + self._loss_sum(self._logits(self.parallel.stages[0], batch), batch.targets)
-        return total
+        """This rank's share of the sum of the token losses; no gradients. See `run`.
+
+        Raises ValueError in a pipeline whose `hidden` is not given.
+        """
+        p = self.parallel
+        if p.mesh.layout.stages > 1 and not self.hidden:
+            raise ValueError("A pipeline evaluates where the width of its hidden states is given (Step.hidden).")
+        last = p.mesh.layout.stages - 1
+
+        def run(stage: int, micro_batch: int, hidden: torch.Tensor | None) -> torch.Tensor:
+            batch = micro_batches[micro_batch]
+            out = self._out(p.stages[p.indices.index(stage)], batch, hidden)
+            return self._loss_sum(out, batch.targets) if stage == last else out
+
+        losses = forward_only(p, len(micro_batches), run, self._shapes(micro_batches[0])(False, False)[0])
+        return torch.stack(losses).sum() if losses else torch.zeros((), device=p.mesh.device)
 
     def finish(self) -> None:
         """After the optimizer: parameters gathered for this step are stale."""
@@ -75,12 +84,12 @@ class Step:
         for i, batch in enumerate(micro_batches):
             last = i == len(micro_batches) - 1
             with micro_batch(self.parallel, last=last):
-                loss = self._loss_sum(self._logits(runner, batch), batch.targets) * self._scale
+                loss = self._loss_sum(self._out(runner, batch), batch.targets) * self._scale
                 loss.backward()  # type: ignore[no-untyped-call]
             total = total + loss.detach()
         return total
 
-    def _pipeline(self, micro_batches: Sequence[Batch], *, train: bool = True) -> torch.Tensor:
+    def _pipeline(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
         p = self.parallel
         if self._schedule is None:
             self._schedule = make_schedule(
@@ -92,8 +101,9 @@ class Step:
         more: dict[str, Any] = {} if joined.documents is None else {"documents": joined.documents}
         losses: list[torch.Tensor] = []
         with self._autocast():
-            run = self._schedule.step if train else self._schedule.eval
-            run(*inputs, positions=joined.positions, target=joined.targets, losses=losses, return_outputs=False, **more)
+            self._schedule.step(
+                *inputs, positions=joined.positions, target=joined.targets, losses=losses, return_outputs=False, **more
+            )
         if losses:
             return torch.stack([loss.detach() for loss in losses]).sum()
         return torch.zeros((), device=p.mesh.device)
@@ -101,9 +111,10 @@ class Step:
     def _stage_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return self._loss_sum(logits, targets) * self._scale
 
-    def _logits(self, runner: nn.Module, batch: Batch) -> torch.Tensor:
+    def _out(self, runner: nn.Module, batch: Batch, hidden: torch.Tensor | None = None) -> torch.Tensor:
         with self._autocast():
-            return runner(batch.tokens, batch.positions, batch.documents)  # type: ignore[no-any-return]
+            x = batch.tokens if hidden is None else hidden
+            return runner(x, batch.positions, batch.documents)  # type: ignore[no-any-return]
 
     def _loss_sum(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         flat = logits.flatten(0, -2)
