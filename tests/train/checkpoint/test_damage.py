@@ -90,3 +90,20 @@ def test_pruning_counts_whole_checkpoints_only(tmp_path: Path) -> None:
     store.save(TrainState(step=3), mine.parts, mine.states)
     store.wait()
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-0000000{n}" for n in (1, 2, 3)]
+
+
+def test_resuming_passes_over_a_checkpoint_with_other_bytes_of_the_same_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = save(tmp_path, 1, 2)
+    flip(path / "__0_0.distcp")
+    with caplog.at_level(logging.WARNING):
+        assert CheckpointStore(tmp_path).latest() == tmp_path / "step-00000001"
+    assert "step-00000002 is damaged: __0_0.distcp holds other bytes" in caplog.text
+    assert path.is_dir()
+
+
+def test_resuming_never_starts_anew_beside_checkpoints_with_other_bytes(tmp_path: Path) -> None:
+    flip(save(tmp_path, 1) / "__0_0.distcp")
+    with pytest.raises(CheckpointError, match=r"No checkpoint in .* is whole\. .* holds other bytes"):
+        CheckpointStore(tmp_path).latest()

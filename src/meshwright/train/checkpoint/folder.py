@@ -53,21 +53,28 @@ def _age(found: Found) -> tuple[int, int, str]:
     return -found.manifest.sequence, -found.manifest.step, found.path.name
 
 
-def newest_whole(directory: Path) -> Path | None:
-    """The newest whole checkpoint, or None when there is none. Damaged ones that would come first are warned of.
+def whole_checkpoints(directory: Path) -> list[Path]:
+    """Checkpoints that are whole by the names and sizes of their files, the newest first.
 
-    Raises CheckpointError when there are checkpoints and all are damaged: starting anew would hide that.
+    Damaged ones that would come before them all are warned of. Raises CheckpointError when there are checkpoints and
+    all are damaged: starting anew would hide that.
     """
     found = find_checkpoints(directory)
     for checkpoint in found:
         if checkpoint.damage is None:
-            return checkpoint.path
+            break
         logger.warning("%s It is passed over.", checkpoint.damage)
-    if found:
-        raise CheckpointError(
-            f"No checkpoint in {directory} is whole. {found[0].damage} Repair or move the folder away to start anew."
-        )
-    return None
+    whole = [checkpoint.path for checkpoint in found if checkpoint.damage is None]
+    if found and not whole:
+        raise none_is_whole(directory, found[0].damage)
+    return whole
+
+
+def none_is_whole(directory: Path, damage: object) -> CheckpointError:
+    """The refusal to start anew beside checkpoints of which none can be loaded."""
+    return CheckpointError(
+        f"No checkpoint in {directory} is whole. {damage} Repair it, or move the folder away to start anew."
+    )
 
 
 @dataclass(frozen=True)

@@ -38,16 +38,18 @@ def load_checkpoint(
     model: Mapping[str, Any] | None = None,
     weights_only: bool = False,
     cast: bool = False,
+    verified: bool = False,
 ) -> TrainState:
     """Read the checkpoint at `path` into the parts and optimizer states, and give the run's state. Collective.
 
     `weights_only` leaves the optimizer as it is; `cast` allows the saved numbers to have another dtype. `model` is
-    compared with the checkpoint's. Raises CheckpointError, before anything is overwritten, when the checkpoint is
-    missing, damaged or of another model.
+    compared with the checkpoint's; `verified`: its bytes were looked at before. Raises CheckpointError, before anything
+    is overwritten, when the checkpoint is missing, damaged or of another model.
     """
     boxes = [*part_boxes(parts), *(() if weights_only else state_boxes(states))]
     manifest = ranks.agree(lambda: read_manifest(path))
-    verify(path, manifest, ranks)
+    if not verified:
+        verify(path, manifest, ranks)
     metadata = ranks.agree(lambda: read_metadata(path))
     state = ranks.agree(lambda: _read_state(path, manifest, ranks, layout))
     ranks.agree(lambda: _compare_models(path, manifest, model or {}))

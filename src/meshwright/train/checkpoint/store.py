@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,14 +23,25 @@ from meshwright.modes.parts import Part
 from meshwright.train.checkpoint.boxes import Box, StateBox, part_boxes, state_boxes
 from meshwright.train.checkpoint.errors import CheckpointError
 from meshwright.train.checkpoint.files import CheckedWriter, FileFacts, write_file
-from meshwright.train.checkpoint.folder import Ticket, newest_whole, open_ticket, publish
+from meshwright.train.checkpoint.folder import Ticket, none_is_whole, open_ticket, publish, whole_checkpoints
 from meshwright.train.checkpoint.loading import load_checkpoint
-from meshwright.train.checkpoint.manifest import FORMAT, MANIFEST_FILE, RANDOM_FILE, STATE_FILE, Manifest, find_damage
+from meshwright.train.checkpoint.manifest import (
+    FORMAT,
+    MANIFEST_FILE,
+    RANDOM_FILE,
+    STATE_FILE,
+    Manifest,
+    find_damage,
+    read_manifest,
+    verify,
+)
 from meshwright.train.checkpoint.ownership import Ownership
 from meshwright.train.checkpoint.planner import BoxSavePlanner
 from meshwright.train.checkpoint.ranks import Ranks, describe
 from meshwright.train.checkpoint.staging import Stage
 from meshwright.train.checkpoint.state import TrainState, state_json
+
+logger = logging.getLogger(__name__)
 
 BYTES_PER_BOX = 4096
 """Room that a box takes beside its numbers: the frame of `torch.save` and its lines in the metadata."""
@@ -58,6 +71,8 @@ class CheckpointStore:
         self._stage = Stage()
         self._writing: threading.Thread | None = None
         self._failure: CheckpointError | None = None
+        self._verified: Path | None = None
+        """Whose bytes `latest` has looked at."""
 
     def check(self, parts: Sequence[Part], states: Iterable[StateBox] = ()) -> None:
         """Raises CheckpointError if a save would fail now: for the start of a run, when nothing can be lost yet.
@@ -102,12 +117,25 @@ class CheckpointStore:
             raise failure
 
     def latest(self) -> Path | None:
-        """The newest whole checkpoint: what a run resumes from. None when there is none yet.
+        """The newest whole checkpoint, every byte looked at: what a run resumes from. None when there is none yet.
 
         Damaged ones are passed over with a warning in the log. Raises CheckpointError when all are damaged.
         """
         self.wait()
-        return self.ranks.decide(lambda: newest_whole(self.directory))
+        first: CheckpointError | None = None
+        for path in self.ranks.decide(lambda: whole_checkpoints(self.directory)):
+            try:
+                verify(path, self.ranks.agree(partial(read_manifest, path)), self.ranks)
+            except CheckpointError as error:
+                first = first or error
+                if self.ranks.first:
+                    logger.warning("%s It is passed over.", error)
+                continue
+            self._verified = path
+            return path
+        if first is not None:
+            raise none_is_whole(self.directory, first)
+        return None
 
     def load(
         self,
@@ -129,6 +157,7 @@ class CheckpointStore:
             model=self.model,
             weights_only=weights_only,
             cast=cast,
+            verified=Path(path) == self._verified,
         )
 
     def __enter__(self) -> CheckpointStore:

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from meshwright.train.checkpoint.export import export_checkpoint
+from meshwright.train.checkpoint.folder import whole_checkpoints
 from meshwright.train.config.values import ConfigError
 from meshwright.train.loop.setup import Setup
 from meshwright.train.models.hf_config import hf_config
@@ -34,9 +35,11 @@ class Export:
         if self._done:
             log.info(f"{folder} is there already and stays as it is")
             return
-        newest = store.latest()
-        assert newest is not None
-        store.ranks.decide(lambda: export_checkpoint(newest, folder, architecture=self._setup.architecture))
+        store.ranks.decide(
+            lambda: export_checkpoint(
+                whole_checkpoints(store.directory)[0], folder, architecture=self._setup.architecture
+            )
+        )
         log.info(f"exported to {folder}")
 
 
