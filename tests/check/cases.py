@@ -16,9 +16,25 @@ from meshwright.train.launch.pool import RankPool
 MODELS = Path(__file__).parent / "models"
 
 
+COMPLETE = {
+    "llama": "ddp2, zero1:2, zero2:2, fsdp2, hsdp2x2, tp2, tp4, tp2:nosp, cp2:ring, cp4:ulysses, ddp2 cp2:ring, "
+    "fsdp2 tp2, zero1:2 cp2:allgather, pp2:gpipe, pp2:1f1b, pp2:zbvzerobubble, pp4:1f1b, tp2 pp2:interleaved1f1b:2, "
+    "ddp2 pp2:loopedbfs:2, cp2:ulysses pp2:interleavedzerobubble:2, zero2:2 pp2:dualpipev, fsdp2 ac:selective, "
+    "tp2 pp2:zbvzerobubble ac:full, fsdp2 offload:optimizer+parameters",
+    "mixtral": "ddp2 ep2, tp2 ep2, tp2, tp2:nosp, cp2:ring ep2, fsdp4 ep2, hsdp2x2 ep4, fsdp2 tp2 ep4, "
+    "tp2 pp2:zbvzerobubble ep2",
+    "tied": "pp2:1f1b, pp4:1f1b, pp2:dualpipev, tp2 pp2:1f1b, fsdp2 pp2:1f1b",
+    "gpt2": "tp2, tp2:nosp, fsdp2 cp2:ring, tp2 pp2:1f1b",
+    "qwen3": "tp4, fsdp2 tp2",
+    "qwen2-moe": "fsdp2 tp2 ep2, tp2:nosp, ddp2 pp2:1f1b ep2",
+}
+"""By model: every mode and every schedule, each in few layouts of at most 4 ranks."""
+
+
 def nano(model: str, **changes: object) -> Case:
     """llama: 4 layers, 2 of 4 heads are keys' and values', a vocabulary of 67. mixtral: the same with 4 experts.
-    tied: 6 layers, one table for embedding and head."""
+    tied: 6 layers, one table for embedding and head. gpt2: biases, learned positions, tied. qwen3: a head of keys and
+    values, norms of heads, tied. qwen2-moe: a dense layer, and experts beside a shared one."""
     case = Case(str(MODELS / f"nano-{model}.json"), seq_len=16, global_batch=8, steps=2)
     return replace(case, **changes)  # type: ignore[arg-type]
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from meshwright.check.program import AXES, BoxReport, Difference, RankReport
 from meshwright.cost.wire_row import WireRow
 
@@ -148,19 +150,28 @@ def _disagree(stated: Sequence[Mapping[str, str]]) -> bool:
     return any(first.setdefault(key, value) != value for facts in stated for key, value in facts.items())
 
 
-def reference_scales(path: str) -> dict[str, list[float]]:
-    """By "gradient/NAME" and "update/NAME": in each step, the number that errors are measured against."""
+def reference_scales(path: str, tolerance: float) -> dict[str, list[float]]:
+    """By "gradient/NAME" and "update/NAME": in each step, the number that errors are measured against.
+
+    An update is known to the last bit of the parameter it is added to, and no better: an error of one such bit is never
+    more than `tolerance`. In float32 that is a ten-thousandth of a step of 1e-3 on a norm's ones.
+    """
     import torch
 
     known = torch.load(path, mmap=True, weights_only=True)
     scales: dict[str, list[float]] = {}
-    updates = [
-        {name: after[name] - before[name] for name in after}
-        for before, after in zip(known["parameters"], known["parameters"][1:], strict=False)
-    ]
-    for kind, steps in (("gradient", known["gradients"]), ("update", updates)):
-        for tensors in steps:
-            top = max(float(t.abs().max()) for t in tensors.values())
-            for name, tensor in tensors.items():
-                scales.setdefault(f"{kind}/{name}", []).append(max(float(tensor.abs().max()), FLOOR * top))
+    for tensors in known["gradients"]:
+        top = max(_top(tensor) for tensor in tensors.values())
+        for name, tensor in tensors.items():
+            scales.setdefault(f"gradient/{name}", []).append(max(_top(tensor), FLOOR * top))
+    for before, after in zip(known["parameters"], known["parameters"][1:], strict=False):
+        updates = {name: _top(after[name] - before[name]) for name in after}
+        for name, tensor in after.items():
+            bit = torch.finfo(tensor.dtype).eps * _top(tensor)
+            floor = max(FLOOR * max(updates.values()), bit / tolerance)
+            scales.setdefault(f"update/{name}", []).append(max(updates[name], floor))
     return scales
+
+
+def _top(tensor: Tensor) -> float:
+    return float(tensor.abs().max())

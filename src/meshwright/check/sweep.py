@@ -62,7 +62,7 @@ class Sweep:
         """All layouts in order; `tell(done, total)` after each."""
         path = str(Path(self._folder.name) / "reference.pt")
         known = self.pool.run(write_reference, self.case, path, world=1, timeout=SECONDS)[0]
-        scales = reference_scales(path)
+        scales = reference_scales(path, TOLERANCE[self.case.dtype])
         found = []
         for done, layout in enumerate(self.layouts, 1):
             found.append(self._one(layout, path, known, scales))

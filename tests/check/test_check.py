@@ -1,0 +1,36 @@
+"""Layouts compute what one process computes; what is compared is able to differ."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.train.launch.pool import RankPool
+from tests.check.cases import COMPLETE, checked, failures, nano
+
+
+@pytest.mark.parametrize("model", COMPLETE)
+def test_every_mode_computes_what_one_process_computes(ranks: RankPool, model: str) -> None:
+    result = checked(ranks, nano(model), COMPLETE[model])
+    assert failures(result) == []
+    for one in result.layouts:
+        assert one.parameters == result.parameters
+        assert max(one.loss_error, one.grad_norm_error, one.worst_gradient.error, one.worst_update.error) <= 1e-9
+        assert one.replicas_identical
+        assert len(one.micro_batches) == 2
+
+
+def test_float32_agrees_to_its_own_rounding(ranks: RankPool) -> None:
+    result = checked(ranks, nano("llama", dtype="float32", steps=3), "ddp2, fsdp2 tp2, cp2:ring, pp2:1f1b")
+    assert failures(result) == []
+    assert {one.tolerance for one in result.layouts} == {1e-5}
+    # float32 leaves traces that float64 does not: what ran was not float64.
+    assert max(one.worst_gradient.error for one in result.layouts) > 1e-9
+
+
+def test_sgd_agrees_too(ranks: RankPool) -> None:
+    assert failures(checked(ranks, nano("llama", optimizer="sgd", lr=0.1), "fsdp2, pp2:zbvzerobubble")) == []
+
+
+def test_three_steps_are_three_different_ones(ranks: RankPool) -> None:
+    result = checked(ranks, nano("llama", steps=3), "ddp2")
+    assert len(set(result.loss)) == len(set(result.grad_norm)) == 3
