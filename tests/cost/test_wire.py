@@ -71,7 +71,7 @@ def test_hybrid_sharding_sums_shards_over_replicas_once_a_step() -> None:
 
 
 def test_gathers_travel_in_the_compute_dtype_and_gradients_in_the_reduce_dtype() -> None:
-    found = sent("zero1:2", options=WireOptions(kept=4, compute=2, reduce=4, activation=2, residual=2))
+    found = sent("zero1:2", options=WireOptions(kept=4, compute=2, reduce=4, activation=2, table=2))
     assert found == {("shard", "all-gather"): (3, 2 * 1704 / 2), ("shard", "reduce-scatter"): (3, 4 * 1704 / 2)}
 
 
@@ -102,7 +102,7 @@ def test_ranks_that_copy_a_key_head_sum_its_gradients() -> None:
 def test_a_ring_sends_keys_and_values_on_and_their_gradients_in_fp32() -> None:
     block = 2 * 128 * 2 * 2  # 128 tokens, 2 heads of 2
     assert sent("cp2")["context", "send"] == (4 * 2 * 3, 4 * 2 * 3 * block * 4)
-    half = replace(FP32, activation=2, residual=2)
+    half = replace(FP32, activation=2, table=2)
     assert sent("cp2", options=half)["context", "send"] == (4 * 2 * 3, 4 * 2 * block * (2 + 2 + 4))
     # Its gradients are summed over context ranks too.
     assert sent("cp2")["data", "all-reduce"] == (0, 4 * 1704)

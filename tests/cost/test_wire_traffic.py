@@ -16,7 +16,7 @@ from meshwright.spec.workload import make_workload
 
 DEVICE = Device("D", 8000 * 2.0**30, 2e12, {"bf16": 300e12})
 FAST, SLOW = Link("fast", 300e9, 3e-6), Link("slow", 25e9, 10e-6)
-BF16 = WireOptions(kept=2, compute=2, reduce=2, activation=2, residual=2, balance=False)
+BF16 = WireOptions(kept=2, compute=2, reduce=2, activation=2, table=2, balance=False)
 DATA = ("shard", "replicate", "expert_data", "expert_shard", "expert_replicate")
 SEQ, BATCH = 4096, 64
 

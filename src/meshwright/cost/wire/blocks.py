@@ -16,7 +16,7 @@ _INDEX = 8
 def block(model: Model, layout: Layout, n: Tokens, o: WireOptions, layer: int) -> Passes:
     """One layer, with what the layout's recomputation runs again."""
     attention = _attention(model, layout, n, o)
-    found = enter(layout, n, o.residual)
+    found = enter(layout, n, o.activation)
     found.add(Passes(context_forward(attention), context_backward(attention)))
     found.add(leave(layout, n, o.activation))
     rest = len(found.forward)
@@ -49,7 +49,7 @@ def _attention(model: Model, layout: Layout, n: Tokens, o: WireOptions) -> Atten
 
 
 def _mlp(layout: Layout, n: Tokens, o: WireOptions) -> Passes:
-    found = enter(layout, n, o.residual)
+    found = enter(layout, n, o.activation)
     found.add(leave(layout, n, o.activation))
     return found
 
@@ -76,19 +76,16 @@ def _dispatch(e: Experts, layout: Layout, n: Tokens, o: WireOptions) -> Passes:
     """Tokens to their experts and back (arXiv:2006.16668 section 3.2), and once how many; balanced routing is assumed:
     what a rank really sends depends on where its tokens go."""
     ranks = layout.expert
-    visits = n.own * e.per_token * n.hidden
-
-    def carried(element: int) -> Event:
-        return Event("expert", "all-to-all", ranks, visits * element, approximate=True)
-
+    visits = n.own * e.per_token * n.hidden * o.activation
+    tokens = Event("expert", "all-to-all", ranks, visits, approximate=True)
     counts = Event("expert", "all-to-all", ranks, e.count * _INDEX)
-    return Passes([counts, carried(o.residual), carried(o.activation)], [carried(o.activation), carried(o.residual)])
+    return Passes([counts, tokens, tokens], [tokens, tokens])
 
 
 def _features(e: Experts, layout: Layout, n: Tokens, o: WireOptions) -> Passes:
     """Experts cut by features over tensor ranks: tokens, weights and choices gathered, outputs summed."""
-    t, weights = layout.tensor, n.all * e.per_token * o.residual
-    found = enter(layout, n, o.residual)
+    t, weights = layout.tensor, n.all * e.per_token * o.activation
+    found = enter(layout, n, o.activation)
     if layout.sequence_parallel:
         found.forward += [
             Event("tensor", "all-gather", t, weights),

@@ -19,9 +19,9 @@ class WireOptions:
     reduce: int = 4
     """Of gradients as FSDP reduces them."""
     activation: int = 4
-    """What matrix products give."""
-    residual: int = 4
-    """What flows between blocks and what norms give."""
+    """Of hidden states: what matrix products give and what flows between blocks."""
+    table: int = 4
+    """Of what is looked up in the embedding table, before it becomes hidden states."""
     loss: int = 4
     """What the loss and the gradient norm are computed in."""
     bucket: float = 25 * 2**20
@@ -38,7 +38,7 @@ class WireOptions:
 
     @classmethod
     def of(cls, workload: Workload, zero_stage: int) -> WireOptions:
-        """As `train` runs this precision: FSDP casts what it gathers; elsewhere parameters stay in fp32 under autocast."""
+        """As `train` runs this precision: FSDP casts what it gathers; elsewhere parameters stay fp32 under autocast."""
         states = state_bytes(workload)
         kept, compute = 4, int(states.compute)
-        return cls(kept, compute, int(states.reduce), compute, compute)
+        return cls(kept, compute, int(states.reduce), compute, table=compute if zero_stage else kept)

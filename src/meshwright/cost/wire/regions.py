@@ -73,13 +73,13 @@ def leave(layout: Layout, n: Tokens, element: int) -> Passes:
 
 def embedding(layout: Layout, n: Tokens, o: WireOptions) -> Passes:
     """The vocabulary-parallel table: each rank looks up its rows, the sum is whole."""
-    return leave(layout, n, o.residual)
+    return leave(layout, n, o.table)
 
 
 def head(layout: Layout, n: Tokens, o: WireOptions) -> Passes:
     """The vocabulary-parallel head and cross-entropy: maxima [T], then sums of exponentials and target logits [2, T]
     (arXiv:1909.08053 section 3; the loss keeps what its backward needs)."""
-    found = enter(layout, n, o.residual)
+    found = enter(layout, n, o.activation)
     found.forward += [_tensor("all-reduce", layout, count * n.all * o.loss) for count in (1, 2)]
     return found
 

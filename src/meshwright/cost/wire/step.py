@@ -79,7 +79,7 @@ def _messages(
     if layout.stages == 1:
         return
     n = Tokens.of(model, workload, layout)
-    size = n.own * n.hidden * o.residual
+    size = n.own * n.hidden * o.activation
     places = placement(layout.schedule, layout.pipeline, layout.virtual_stages)
     for stage in stages:
         for neighbour in (stage.index - 1, stage.index + 1):
