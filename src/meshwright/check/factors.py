@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from meshwright.check.case import Case
 from meshwright.spec.layout import Layout
@@ -21,11 +21,14 @@ def name_factor(
     `experts`: the ratio is of experts alone, whose degree then comes before others of the same value.
     """
     values = [factors(layout, case, target_tokens) for layout in layouts]
-    names = [name for name in values[0] if _is(ratios, [v[name] for v in values])]
-    inverse = [name for name in values[0] if _is([1 / r if r else 0 for r in ratios], [v[name] for v in values])]
-    if experts and "expert degree" in (*names, *inverse):
-        return "expert degree" if "expert degree" in names else "1 / expert degree"
-    return " or ".join([*names, *(f"1 / {name}" for name in inverse)])
+    for group in zip(*values, strict=True):
+        names = [name for name in group[0] if _is(ratios, [of_run[name] for of_run in group])]
+        inverse = [name for name in group[0] if _is([1 / r if r else 0 for r in ratios], [v[name] for v in group])]
+        if experts and "expert degree" in (*names, *inverse):
+            return "expert degree" if "expert degree" in names else "1 / expert degree"
+        if names or inverse:
+            return " or ".join([*names, *(f"1 / {name}" for name in inverse)])
+    return ""
 
 
 def _is(ratios: Sequence[float], values: Sequence[int]) -> bool:
@@ -33,31 +36,27 @@ def _is(ratios: Sequence[float], values: Sequence[int]) -> bool:
     return close and any(value > 1 for value in values)
 
 
-def factors(layout: Layout, case: Case, target_tokens: int) -> dict[str, int]:
+def factors(layout: Layout, case: Case, target_tokens: int) -> tuple[Mapping[str, int], ...]:
     """What a gradient is wrong by when it is summed, averaged or divided once too often or too rarely.
 
-    Products only where they are no single degree.
+    In the order of plausibility: a later group's names are for what no earlier one has.
     """
     micro = case.global_batch // (layout.data * layout.micro_batch)
-    sums = layout.data * layout.context
-    both = {"replicas": layout.replicate, "shards": layout.shard} if min(layout.replicate, layout.shard) > 1 else {}
-    if min(layout.data, layout.context) > 1:
-        both["data × context ranks"] = sums
-    degrees = {
+    hybrid = min(layout.replicate, layout.shard) > 1
+    single = {
         "data-parallel ranks": layout.data,
+        **({"replicas": layout.replicate, "shards": layout.shard} if hybrid else {}),
         "tensor degree": layout.tensor,
         "context degree": layout.context,
         "pipeline degree": layout.pipeline,
         "expert degree": layout.expert,
-    }
-    if layout.devices not in (*degrees.values(), sums):
-        both["world size"] = layout.devices
-    return {
-        **degrees,
-        **both,
         "micro-batches": micro,
         "sequences a micro-batch": layout.micro_batch,
-        "data-parallel ranks × micro-batches": layout.data * micro if min(layout.data, micro) > 1 else 1,
         "target tokens of the step": target_tokens,
         "tokens of the step": case.global_batch * case.seq_len,
     }
+    products = {
+        "data × context ranks": layout.data * layout.context,
+        "data-parallel ranks × micro-batches": layout.data * micro,
+    }
+    return single, products, {"world size": layout.devices}
