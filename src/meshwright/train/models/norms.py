@@ -16,7 +16,7 @@ def make_norm(a: Architecture, size: int, device: torch.device | str, dtype: tor
 
 
 class RmsNorm(nn.RMSNorm):
-    """Under autocast, with weights in fp32, the result would be wide: more to keep and more for tensor ranks to send."""
+    """Under autocast, with weights in fp32, the result would be wide: more to keep, more for tensor ranks to send."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, size] → the same shape and dtype."""
