@@ -153,8 +153,8 @@ def _disagree(stated: Sequence[Mapping[str, str]]) -> bool:
 def reference_scales(path: str, tolerance: float) -> dict[str, list[float]]:
     """By "gradient/NAME" and "update/NAME": in each step, the number that errors are measured against.
 
-    An update is known to the last bit of the parameter it is added to, and no better: an error of one such bit is never
-    more than `tolerance`. In float32 that is a ten-thousandth of a step of 1e-3 on a norm's ones.
+    An update is known to the last bits of the parameter it is added to, and no better: an error of two is never
+    more than `tolerance`. In float32 that is some ten-thousandths of a step of 1e-3 on a norm's ones.
     """
     import torch
 
@@ -167,8 +167,8 @@ def reference_scales(path: str, tolerance: float) -> dict[str, list[float]]:
     for before, after in zip(known["parameters"], known["parameters"][1:], strict=False):
         updates = {name: _top(after[name] - before[name]) for name in after}
         for name, tensor in after.items():
-            bit = torch.finfo(tensor.dtype).eps * _top(tensor)
-            floor = max(FLOOR * max(updates.values()), bit / tolerance)
+            bits = 2 * torch.finfo(tensor.dtype).eps * _top(tensor)
+            floor = max(FLOOR * max(updates.values()), bits / tolerance)
             scales.setdefault(f"update/{name}", []).append(max(updates[name], floor))
     return scales
 
