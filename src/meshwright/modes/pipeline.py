@@ -12,7 +12,6 @@ Use it across nodes, with many micro-batches; not with few: ranks idle.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -20,10 +19,8 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import schedules as torch_schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
 
-from meshwright.cost.schedules import parse_table, parts, stage_ranks
 from meshwright.modes.mesh import Mesh
-from meshwright.spec.errors import LayoutError
-from meshwright.spec.layout import MULTI_STAGE_SCHEDULES, Layout
+from meshwright.spec.layout import MULTI_STAGE_SCHEDULES
 
 Schedule = PipelineScheduleSingle | PipelineScheduleMulti
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -71,29 +68,3 @@ def make_schedule(
     kind = _CLASSES[layout.schedule]
     several = layout.schedule in MULTI_STAGE_SCHEDULES
     return kind(wrapped if several else wrapped[0], micro_batches, loss_fn=loss, scale_grads=False)  # type: ignore
-
-
-def read_schedule_table(path: str | Path, layout: Layout, micro_batches: int) -> list[int]:
-    """The rank of each stage in a schedule in PyTorch's CSV form.
-
-    Raises LayoutError for a file that cannot be read, or is no schedule of this pipeline's ranks, stages and
-    micro-batches that comes to an end.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LayoutError(f"The schedule {path} cannot be read: {error}.") from error
-    table = parse_table(text)
-    places = stage_ranks(table)
-    for what, found, wanted in (
-        ("pipeline ranks", len(table), layout.pipeline),
-        ("stages", len(places), layout.stages),
-        (
-            "micro-batches",
-            1 + max(action.micro_batch for row in table for cell in row for action in parts(cell)),
-            micro_batches,
-        ),
-    ):
-        if found != wanted:
-            raise LayoutError(f"The schedule {path} is for {found} {what}; this run has {wanted}.")
-    return places

@@ -37,6 +37,11 @@ class Job:
         return self.layout.devices
 
     @property
+    def micro_batches(self) -> int:
+        """Of a data rank, a step."""
+        return self.workload.global_batch // (self.layout.data * self.layout.micro_batch)
+
+    @property
     def folder(self) -> Path:
         """Of the run."""
         return Path(self.config.run)

@@ -48,7 +48,12 @@ def resolve(config: TrainConfig, here: Here | None = None) -> Job:
     check_sense(config, model)
     folder = config.run or str(Path("runs") / model.name)
     resolved = replace(config, layout=str(layout), run=folder)
-    return Job(resolved, model, layout, workload, here, device, named, notes)
+    job = Job(resolved, model, layout, workload, here, device, named, notes)
+    if config.parallel.schedule_csv:
+        from meshwright.modes.schedule_file import read_schedule_table
+
+        read_schedule_table(config.parallel.schedule_csv, layout, job.micro_batches)
+    return job
 
 
 def workload_of(config: TrainConfig, model: Model) -> Workload:

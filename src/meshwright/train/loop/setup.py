@@ -12,7 +12,7 @@ import torch.distributed as dist
 from meshwright.modes.context import split_batch
 from meshwright.modes.mesh import Mesh, make_mesh
 from meshwright.modes.options import Options
-from meshwright.modes.pipeline import read_schedule_table
+from meshwright.modes.schedule_file import read_schedule_table
 from meshwright.train.assemble import assemble
 from meshwright.train.batch import Batch
 from meshwright.train.checkpoint.architecture import architecture_json
@@ -89,10 +89,8 @@ def set_up(job: Job, device: torch.device) -> Setup:
     architecture = _architecture(job)
     dataset = open_dataset(config.data, vocab=architecture.model.vocab)
     mesh = make_mesh(job.layout, device)
-    table, places = config.parallel.schedule_csv, None
-    if table:
-        count = config.train.global_batch // (job.layout.data * job.layout.micro_batch)
-        places = read_schedule_table(table, job.layout, count)
+    table = config.parallel.schedule_csv
+    places = read_schedule_table(table, job.layout, job.micro_batches) if table else None
     step = assemble(architecture, mesh, options_of(job), seed=config.seed, places=places)
     peak = scale_lr(
         config.optimizer.lr,

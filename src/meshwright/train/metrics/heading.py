@@ -13,7 +13,7 @@ def heading_lines(job: Job) -> list[str]:
     config, work = job.config, job.workload
     where = f"{job.here.gpu or 'GPU'}" if job.device == "cuda" else "CPU"
     ranks = f"{job.ranks} {where} rank{'s' * (job.ranks != 1)} ({job.backend})"
-    accumulated = work.global_batch // (job.layout.data * job.layout.micro_batch)
+    accumulated = job.micro_batches
     batches = f"{accumulated:,} micro-batch{'es' * (accumulated != 1)} of {job.layout.micro_batch} a data rank"
     lines = [
         f"{job.model.name}, {count(parameters(job.model).total)} parameters, on {ranks}: {job.layout}",
