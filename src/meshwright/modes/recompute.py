@@ -35,4 +35,10 @@ def _again(function: Callable[..., Any]) -> Callable[..., Any]:
         # The models draw nothing at random: there is no generator to keep in step.
         return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
+    run.again = True  # type: ignore[attr-defined]
     return run
+
+
+def is_recomputed(function: object) -> bool:
+    """Whether it is a method that `apply_recompute` has replaced."""
+    return getattr(function, "again", False) is True

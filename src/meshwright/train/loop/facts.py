@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.modes.parts import Part
+from meshwright.modes.recompute import is_recomputed
 from meshwright.modes.sharded import units
 from meshwright.spec.units import count
 from meshwright.train.step import Step
@@ -16,9 +19,12 @@ from meshwright.train.step import Step
 def running_layout(step: Step) -> str:
     """One line from facts, not from the request: what shards, what is summed over whom, what this rank holds."""
     p = step.parallel
-    said = [_data(step), _model(step)]
+    said = [_data(step), _model(step), _blocks(step)]
     held, whole = _numbers(p.parts, local=True), _numbers(p.parts, local=False)
-    share = f"rank 0 holds {count(held)} of its stages' {count(whole)} parameters"
+    where = f"rank {dist.get_rank()} holds"
+    of_whole = "all" if held == whole else f"{count(held)} of"
+    place = "the model's" if p.mesh.layout.stages == 1 else "its stage's" if len(p.indices) == 1 else "its stages'"
+    share = f"{where} {of_whole} {place} {count(whole)} parameters"
     return "running: " + "; ".join([text for text in said if text] + [share])
 
 
@@ -52,18 +58,28 @@ def _model(step: Step) -> str:
         said.append(f"sequences cut over {p.mesh.group('context').size()} ranks ({p.mesh.layout.context_kind})")
     if p.mesh.group("pipeline").size() > 1:
         stages = "stage" if len(p.indices) == 1 else "stages"
+        schedule = p.options.schedule_table or p.mesh.layout.schedule
         said.append(
-            f"{p.mesh.layout.schedule} over {p.mesh.group('pipeline').size()} pipeline ranks, rank 0 with {stages} "
+            f"{schedule} over {p.mesh.group('pipeline').size()} pipeline ranks, this one with {stages} "
             + ", ".join(map(str, p.indices))
         )
     return "; ".join(said)
 
 
+def _blocks(step: Step) -> str:
+    """What was changed in modules without cutting them."""
+    modules = [module for stage in step.parallel.stages for module in stage.modules()]
+    compiled = sum(getattr(module, "_compiled_call_impl", None) is not None for module in modules)
+    again = {
+        name: sum(is_recomputed(getattr(module, name, None)) for module in modules) for name in ("forward", "core")
+    }
+    said = [
+        f"{compiled} blocks compiled" if compiled else "",
+        f"{again['forward']} blocks computed again in backward" if again["forward"] else "",
+        f"{again['core']} attention cores computed again in backward" if again["core"] else "",
+    ]
+    return "; ".join(text for text in said if text)
+
+
 def _numbers(parts: Iterable[Part], *, local: bool) -> int:
-    total = 0
-    for part in parts:
-        product = 1
-        for length in part.size if local else part.shape:
-            product *= length
-        total += product
-    return total
+    return sum(math.prod(part.size if local else part.shape) for part in parts if not part.tied_copy)
