@@ -36,7 +36,7 @@ def expert_tensor(layout: LayoutColumns) -> Number:
 def expert_replicas(layout: LayoutColumns) -> Number:
     """Ranks of one shard group that hold the same routed experts, and so can share their states."""
     ranks = np.where(np.asarray(layout.expert) > 1, layout.tensor, 1) * layout.context * layout.shard
-    return np.maximum(np.floor(ranks / layout.expert), 1)
+    return np.where(ranks % layout.expert == 0, ranks // layout.expert, 1)
 
 
 def layer_share(model: Model, layout: LayoutColumns) -> RankParameters:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from meshwright.cost.wire.place import expert_shard_ranks
 from meshwright.spec.layout import Layout
 
 
@@ -58,7 +59,7 @@ def make_mesh(layout: Layout, device: torch.device | str = "cpu") -> Mesh:
     p, r, s, c, t = layout.pipeline, layout.replicate, layout.shard, layout.context, layout.tensor
     e = layout.expert
     stage = r * s * c * t
-    shard = max(stage // e // r, 1) if e > 1 else s * c
+    shard = expert_shard_ranks(layout)
     views = (
         ((p, r, s, c, t), ("pipeline", "replicate", None, "context", "tensor")),
         ((p, r, s * c, t), (None, "replicate", "shard", None)),

@@ -72,8 +72,9 @@ def expert_data_ranks(layout: Layout) -> int:
 
 
 def expert_shard_ranks(layout: Layout) -> int:
-    """Replicas of one expert that share its states."""
-    return max(expert_data_ranks(layout) // layout.replicate, 1)
+    """Replicas of one expert that share its states: those of one replica of the model, where they divide like that."""
+    shards, rest = divmod(expert_data_ranks(layout), layout.replicate)
+    return 1 if rest or not shards else shards
 
 
 def axis_ranks(layout: Layout, axis: str, rank: int = 0) -> tuple[int, ...]:
