@@ -22,7 +22,7 @@ import torch.distributed as dist
 def all_gather(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """The ranks' tensors [n, …] joined along dim 0: [ranks·n, …]."""
     out = x.new_empty((x.size(0) * group.size(), *x.shape[1:]))
-    dist.all_gather_into_tensor(out, x.contiguous(), group=group)
+    dist.all_gather_single(out, x.contiguous(), group=group)
     return out
 
 

@@ -57,10 +57,16 @@ def make_schedule(
         known = shapes(index == 0, index == total - 1) if shapes else (None, None)
         wrapped.append(
             PipelineStage(
-                module, index, total, mesh.device, input_args=known[0], output_args=known[1],
+                module,
+                index,
+                total,
+                mesh.device,
+                input_args=known[0],
+                output_args=known[1],
                 group=mesh.group("pipeline"),
+                dw_builder=_whole_backward if layout.recompute == "full" else None,
             )
-        )  # fmt: skip
+        )
     if table is not None:
         runner = torch_schedules._PipelineScheduleRuntime(wrapped, micro_batches, loss_fn=loss, scale_grads=False)  # type: ignore[no-untyped-call]
         runner._load_csv(table)
@@ -68,3 +74,11 @@ def make_schedule(
     kind = _CLASSES[layout.schedule]
     several = layout.schedule in MULTI_STAGE_SCHEDULES
     return kind(wrapped if several else wrapped[0], micro_batches, loss_fn=loss, scale_grads=False)  # type: ignore
+
+
+def _whole_backward() -> Callable[[], None]:
+    """What is left for the weights' turn where a stage's backward is not split: nothing.
+
+    A fully recomputed block would run forward once for its input's gradient and again for its weights'.
+    """
+    return lambda: None

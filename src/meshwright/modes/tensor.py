@@ -130,7 +130,7 @@ def _row(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Reg
     def forward(x: torch.Tensor) -> torch.Tensor:
         out = region.leave(F.linear(x, module.weight))  # type: ignore[arg-type]
         # Added once, after the sum over ranks.
-        return out if module.bias is None else out + module.bias  # type: ignore[operator]
+        return out if module.bias is None else out + module.bias.to(out.dtype)  # type: ignore[operator]
 
     module.forward = forward
 
