@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from meshwright.train.models.architecture import Architecture
 
@@ -16,15 +17,15 @@ def make_norm(a: Architecture, size: int, device: torch.device | str, dtype: tor
 
 
 class RmsNorm(nn.RMSNorm):
-    """Under autocast, with weights in fp32, the result would be wide: more to keep, more for tensor ranks to send."""
+    """Under autocast, with a weight in fp32, PyTorch would take an unfused path, and the result might be wide."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, size] → the same shape and dtype."""
-        return super().forward(x).to(x.dtype)
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 class LayerNorm(nn.LayerNorm):
-    """See RmsNorm."""
+    """Under autocast the result would be wide: more to keep, more for tensor ranks to send."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, size] → the same shape and dtype."""
