@@ -106,15 +106,15 @@ def _columns_kv(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, regi
             continue
         copies = _share(ranks, heads, full)
         cut_parameter(module, key, full, cuts, 0, rank // copies * head_dim, head_dim, ways=heads)
-        _add_kv_axis(mesh, copies)
-    if KV_COPIES in mesh.axes:
-        note_partial(module, name, cuts, KV_COPIES)
+        cuts[full] = replace(cuts[full], sum_over=(*cuts[full].sum_over, _kv_axis(mesh, copies)))
 
 
-def _add_kv_axis(mesh: Mesh, copies: int) -> None:
-    if KV_COPIES not in mesh.axes:
-        rows = torch.arange(mesh.layout.devices).view(-1, copies)
-        add_axis(mesh, KV_COPIES, rows)
+def _kv_axis(mesh: Mesh, copies: int) -> str:
+    """The axis of `copies` neighbouring tensor ranks; a mesh may serve models with other numbers of heads."""
+    name = KV_COPIES if KV_COPIES not in mesh.axes or mesh.size(KV_COPIES) == copies else f"{KV_COPIES}{copies}"
+    if name not in mesh.axes:
+        add_axis(mesh, name, torch.arange(mesh.layout.devices).view(-1, copies))
+    return name
 
 
 def _row(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Region, cuts: Cuts) -> None:
@@ -143,8 +143,9 @@ def _vocabulary_rows(module: nn.Module, name: str, mesh: Mesh, cuts: Cuts) -> tu
     padded = -(-vocabulary // ranks)
     start = min(rank * padded, vocabulary)
     rows = min(padded, vocabulary - start)
-    if full not in cuts:
-        cut_parameter(module, "weight", full, cuts, 0, start, rows, padded=padded, ways=ranks)
+    for key in ("weight", "bias"):
+        if f"{name}.{key}" not in cuts and module._parameters.get(key) is not None:
+            cut_parameter(module, key, f"{name}.{key}", cuts, 0, start, rows, padded=padded, ways=ranks)
     return start, rows
 
 
