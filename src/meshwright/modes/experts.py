@@ -124,7 +124,7 @@ class _AllToAll:
         done = experts(spread_rows(here, by_expert, 1), arriving.view(ranks, local).sum(0))
         back = spread_rows(done, inverse(by_expert), 1)
         returned = _Exchange.apply(back, got, sent, self.group)  # type: ignore[no-untyped-call]
-        visits = spread_rows(returned, inverse(order), 1).view(*expert_of.shape, -1)
+        visits = spread_rows(returned, inverse(order), 1).view(*expert_of.shape, x.size(1))
         return torch.einsum("nk,nkh->nh", weights.to(visits.dtype), visits).to(x.dtype)
 
 

@@ -42,3 +42,5 @@ class Recipe:
     Their child `experts` holds stacked parameters [experts, …]."""
     sequence_dim: int = 0
     """Dimension of the hidden states that sequence parallelism splits: 0 of [tokens, hidden], 1 of [batch, seq, …]."""
+    draws: bool = True
+    """Whether a forward pass draws random numbers (dropout): recomputation then draws the same ones again."""

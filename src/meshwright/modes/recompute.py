@@ -24,16 +24,15 @@ def apply_recompute(model: nn.Module, kind: str, recipe: Recipe) -> None:
     """
     if kind == "full":
         for _, block in matching(model, recipe.blocks):
-            block.forward = _again(block.forward)
+            block.forward = _again(block.forward, recipe.draws)
     elif kind == "selective" and recipe.core:
         for _, module in matching(model, recipe.core):
-            module.core = _again(module.core)  # type: ignore[assignment, arg-type]
+            module.core = _again(module.core, recipe.draws)  # type: ignore[assignment, arg-type]
 
 
-def _again(function: Callable[..., Any]) -> Callable[..., Any]:
+def _again(function: Callable[..., Any], draws: bool) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        # The models draw nothing at random: there is no generator to keep in step.
-        return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+        return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=draws, **kwargs)
 
     run.again = True  # type: ignore[attr-defined]
     return run

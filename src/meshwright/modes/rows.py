@@ -28,7 +28,7 @@ class _Spread(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (order,) = ctx.saved_tensors
         back = gradients[0][inverse(order)]
-        return back.view(-1, ctx.k, back.shape[-1]).sum(1) if ctx.k > 1 else back, None, None
+        return back.view(len(back) // ctx.k, ctx.k, back.shape[-1]).sum(1) if ctx.k > 1 else back, None, None
 
 
 def spread_rows(x: Tensor, order: Tensor, k: int) -> Tensor:

@@ -104,6 +104,7 @@ def make_recipe(a: Architecture) -> Recipe:
         attention="layers.*.attention",
         core="layers.*.attention",
         experts="layers.*.moe" if m.moe_layers else None,
+        draws=False,
     )
 
 

@@ -57,5 +57,5 @@ def local_exchange(x: Tensor, expert_of: Tensor, weights: Tensor, experts: Exper
     order = visits.argsort(stable=True)
     counts = torch.bincount(visits, minlength=experts.gate.shape[0])
     out = experts(spread_rows(x, order, k), counts)
-    back = spread_rows(out, inverse(order), 1).view(n, k, -1)
+    back = spread_rows(out, inverse(order), 1).view(n, k, x.shape[-1])
     return torch.einsum("nk,nkh->nh", weights, back)
