@@ -20,15 +20,22 @@ from meshwright.modes.parallelize import Parallel
 from meshwright.modes.parts import Part
 from meshwright.modes.replicated import sum_in_buckets
 from meshwright.modes.sharded import before_micro_batch, give_back
+from meshwright.spec.errors import RequestError
 
 
 @contextmanager
 def micro_batch(parallel: Parallel, *, last: bool) -> Iterator[None]:
-    """Forward and backward of one micro-batch outside of a pipeline; only the `last` one of a step has to talk."""
+    """Forward and backward of one micro-batch outside of a pipeline; only the `last` one of a step has to talk.
+
+    Raises RequestError where DDP was told of a static graph and gradients are to be accumulated.
+    """
     runner, layout = parallel.runners[0], parallel.mesh.layout
     if parallel.sharded:
         before_micro_batch(parallel.stages[0], layout.zero_stage, last)
     if isinstance(runner, DistributedDataParallel) and not last:
+        if runner.static_graph:
+            # DDP learns the graph from the first backward, also from one that does not talk, and then waits for as many.
+            raise RequestError("DDP's static graph takes one micro-batch a step.", ["parallel.static_graph false"])
         with runner.no_sync():
             yield
         return
