@@ -34,7 +34,7 @@ def micro_batch(parallel: Parallel, *, last: bool) -> Iterator[None]:
         before_micro_batch(parallel.stages[0], layout.zero_stage, last)
     if isinstance(runner, DistributedDataParallel) and not last:
         if runner.static_graph:
-            # DDP learns the graph from the first backward, also from one that does not talk, and then waits for as many.
+            # DDP learns the graph from the first backward, even one that does not talk, and then waits for as many.
             raise RequestError("DDP's static graph takes one micro-batch a step.", ["parallel.static_graph false"])
         with runner.no_sync():
             yield
