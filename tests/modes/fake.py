@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch.distributed as dist
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from meshwright.modes.mesh import Mesh, make_mesh
@@ -21,3 +22,5 @@ def fake_mesh(layout: str, rank: int) -> Iterator[Mesh]:
         yield make_mesh(parsed)
     finally:
         dist.destroy_process_group()
+        # It knows meshes by their ranks, and would give the next rank this one's place.
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]

@@ -89,14 +89,22 @@ def _enter(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: R
 def _column(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Region, cuts: Cuts) -> None:
     ranks, rank = mesh.size("tensor"), mesh.index("tensor")
     for key, parameter in list(module.named_parameters(recurse=False)):
-        rows = _share(parameter.size(0), ranks, f"{name}.{key}")
+        # Of queries no rank takes half a head.
+        unit = _head_dim(model, name) or 1
+        rows = _share(parameter.size(0) // unit, ranks, f"{name}.{key}") * unit
         cut_parameter(module, key, f"{name}.{key}", cuts, 0, rank * rows, rows, ways=ranks)
+
+
+def _head_dim(model: nn.Module, name: str) -> int | None:
+    """Of the attention that the module is a part of; None: it is a part of no attention."""
+    return getattr(model.get_submodule(name.rpartition(".")[0]), "head_dim", None)
 
 
 def _columns_kv(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: Region, cuts: Cuts) -> None:
     """Key or value heads: where there are fewer than ranks, neighbours hold the same one and sum its gradients."""
     ranks, rank = mesh.size("tensor"), mesh.index("tensor")
-    head_dim = int(model.get_submodule(name.rpartition(".")[0]).head_dim)  # type: ignore[arg-type]
+    head_dim = _head_dim(model, name)
+    assert head_dim is not None, f"the parent of {name} has no head_dim"
     for key, parameter in list(module.named_parameters(recurse=False)):
         full = f"{name}.{key}"
         heads = parameter.size(0) // head_dim
@@ -190,7 +198,7 @@ def _positions(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, regio
 def _share(length: int, ranks: int, what: str) -> int:
     if length % ranks:
         raise LayoutError(
-            f"{what} has {length} rows or columns to split, which {ranks} tensor ranks do not divide.",
+            f"{what} has {length} rows, columns or heads to split, which {ranks} tensor ranks do not divide.",
             legal=[f"tp{d}" for d in range(1, ranks + 1) if length % d == 0],
         )
     return length // ranks
