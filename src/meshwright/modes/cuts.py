@@ -116,6 +116,12 @@ def materialise(
             name = ".".join(part for part in (prefix, path, key) if part)
             made = _made(name, parameter, cuts.get(name) or whole_cut(parameter), device, initialise)
             done[id(parameter)] = done[id(made)] = child._parameters[key] = made
+    place_buffers(module, device)
+
+
+def place_buffers(module: nn.Module, device: torch.device) -> None:
+    """Move `module`'s buffers to `device`. Raises ValueError for one without numbers, which nothing could give it."""
+    for path, child in module.named_modules():
         for key, buffer in list(child._buffers.items()):
             if buffer is not None:
                 if buffer.is_meta:

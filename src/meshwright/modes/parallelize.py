@@ -13,7 +13,7 @@ from torch import nn
 
 from meshwright.cost.schedules import placement
 from meshwright.modes.context import apply_context
-from meshwright.modes.cuts import Cut, Cuts, Initialise, matching, materialise, whole_cut
+from meshwright.modes.cuts import Cut, Cuts, Initialise, matching, materialise, place_buffers, whole_cut
 from meshwright.modes.experts import apply_experts
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.options import Options
@@ -66,8 +66,8 @@ def parallelize(
 ) -> Parallel:
     """This rank's share of `model` under `mesh.layout`.
 
-    `model` may be on the meta device: `initialise` then fills each box of a parameter, and no rank ever holds more
-    than a stage's share of one block unsharded. With numbers in it, every rank cuts its share out of its copy.
+    `model` may be on the meta device: `initialise` then fills each box of a parameter, where data-parallel ranks shard
+    it that of the shard, and a device never holds more. With numbers in it, every rank cuts its share out of its copy.
     `recipe`: the model's own (`model.recipe`) unless given. `places`: the rank of each stage where a schedule table
     says so. Raises LayoutError for what does not divide.
     """
@@ -98,7 +98,10 @@ def _share_of_stage(module: nn.Module, found: Parallel, initialise: Initialise |
     apply_recompute(module, layout.recompute, recipe)
     blocks = dict(matching(module, recipe.blocks))
     spread = _spread_experts(module, cuts)
-    materialise(module, "", cuts, mesh.device, initialise and _by_alias(initialise, alias))
+    unset = {name for name, parameter in module.named_parameters() if parameter.is_meta}
+    if not layout.zero_stage:
+        materialise(module, "", cuts, mesh.device, initialise and _by_alias(initialise, alias))
+    place_buffers(module, mesh.device)
     if options.compile:
         for block in blocks.values():
             block.compile()
@@ -112,7 +115,10 @@ def _share_of_stage(module: nn.Module, found: Parallel, initialise: Initialise |
     parameters = dict(module.named_parameters())
     for whole, local in named:
         cut = cuts.get(whole) or whole_cut(parameters[local])
-        found.parts.append(_part(whole, parameters[local], cut, mesh, whole != local))
+        part = _part(whole, parameters[local], cut, mesh, whole != local)
+        if layout.zero_stage and local in unset:
+            _fill(part, initialise)
+        found.parts.append(part)
         found.names[id(parameters[local])] = whole
     found.cuts |= cuts
     found.stages.append(module)
@@ -122,6 +128,12 @@ def _share_of_stage(module: nn.Module, found: Parallel, initialise: Initialise |
 def _spread_experts(module: nn.Module, cuts: Cuts) -> list[str]:
     """Modules whose parameters are spread over expert ranks: other data-parallel ranks share them."""
     return list(dict.fromkeys(name.rpartition(".")[0] for name, cut in cuts.items() if cut.expert))
+
+
+def _fill(part: Part, initialise: Initialise | None) -> None:
+    if initialise is None:
+        raise ValueError(f"The parameter {part.name} has no numbers and nothing says how to draw them.")
+    initialise(part.name, Cut(part.shape, part.offset, part.size), part.data)
 
 
 def _by_alias(initialise: Initialise, alias: dict[str, str]) -> Initialise:

@@ -35,6 +35,8 @@ def shard(
     """Shard `module` in place: each of `experts` among the ranks that hold the same ones, each block, then the rest.
 
     Blocks are gathered whole when they run; the rest (embedding, norm, head) stays gathered from forward to backward.
+    Parameters that are elsewhere are moved to the device unit by unit; of those on the meta device the shards alone
+    are given memory, with zeros in it.
     """
     layout = mesh.layout
     # In a pipeline a stage runs many times a step: gathered anew each time, parameters would cost more than they save.
@@ -53,7 +55,14 @@ def shard(
         apply(block, _plane(mesh, "replicate", "shard"), stage3)
     apply(module, _plane(mesh, "replicate", "shard"), False)
     _tune(module, options, blocks)
+    _allocate(module, torch.device("cpu") if moved else mesh.device)
     return module
+
+
+def _allocate(module: nn.Module, device: torch.device) -> None:
+    """Memory for the shards of parameters on the meta device."""
+    if any(parameter.is_meta for parameter in module.parameters()):
+        module._apply(lambda tensor: torch.zeros_like(tensor, device=device) if tensor.is_meta else tensor)
 
 
 def _plane(mesh: Mesh, outer: str, inner: str) -> DeviceMesh:
