@@ -45,9 +45,10 @@ def answer(
     Without anything: a small Llama, byte by byte on Python's own sources, on the GPUs here or on two CPU ranks.
 
     Every key of the configuration is a flag; a later source wins: defaults, CONFIG.toml, flags. It starts its own
-    ranks, or joins those that are there: torchrun --nproc-per-node 8 -m meshwright train run.toml, or srun.
+    ranks, or joins those that are there: torchrun --nproc-per-node 8 -m -- meshwright train run.toml, or srun.
 
-    A run goes on from its newest checkpoint. Exit code 1: it failed, or (--dry-run) it does not fit.
+    A run goes on from its newest checkpoint. Exit code 1: it failed, or (--dry-run) it does not fit; 130 and 143: it
+    was asked to stop by Ctrl-C or SIGTERM, and has saved.
     """
     from meshwright.train.config.read import read_config
     from meshwright.train.config.resolve import resolve
@@ -126,7 +127,7 @@ def _join(job: Job, as_json: bool) -> int:
     """Be one of the ranks that torchrun, Slurm or `_start` has started."""
     from meshwright.train.config.folder import prepare_folder
     from meshwright.train.launch.error_files import record_errors
-    from meshwright.train.loop import train  # the loop is assembled apart
+    from meshwright.train.loop import train
 
     place = job.here.place
     with record_errors(place.rank, job.folder):
@@ -134,10 +135,11 @@ def _join(job: Job, as_json: bool) -> int:
         if first_of_others:
             prepare_folder(job)
             _forget_summary(job)
-        train(job)
+        outcome = train(job)
         if first_of_others and as_json:
             _print_summary(job)
-    return 0
+    # Of ranks that it started itself, the launcher knows that they were asked to stop.
+    return outcome.exit_code if place.launcher != "local" else 0
 
 
 def _check_model(job: Job) -> None:

@@ -144,7 +144,7 @@ def _no_other_launcher(environment: Mapping[str, str]) -> None:
             raise LaunchError(f"{name}={environment[name]}: ranks started by mpirun are not told apart.", _STARTERS)
 
 
-_STARTERS = ("torchrun --nproc-per-node N -m meshwright train …", "srun meshwright train …", "meshwright train …")
+_STARTERS = ("torchrun --nproc-per-node N -m -- meshwright train …", "srun meshwright train …", "meshwright train …")
 
 
 def _port(environment: Mapping[str, str]) -> int:

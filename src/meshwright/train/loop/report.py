@@ -28,7 +28,7 @@ class Measured:
 
     step: int
     values: torch.Tensor
-    """Loss and gradient norm, alike on every rank."""
+    """Loss, ranks that were asked to stop, gradient norm: alike on every rank."""
     lr: float
     targets: int
     scale: float | None
@@ -66,12 +66,13 @@ class Reporter:
         if self._writer is not None:
             self._writer.close()
 
-    def take(self, measured: Measured) -> None:
-        """Read one step's numbers, which waits for the device, and tell them. Every rank calls it, step by step.
+    def take(self, measured: Measured) -> bool:
+        """Read one step's numbers, which waits for the device, and tell them; returns whether a rank was asked to stop.
 
-        Raises OptimizerError, on every rank, for a gradient that is no number: it has been applied.
+        Every rank calls it, step by step. Raises OptimizerError, on every rank, for a gradient that is no number: it
+        has been applied.
         """
-        loss, norm = measured.values.tolist()
+        loss, asked, norm = measured.values.tolist()
         now = time.perf_counter()
         # Between readings lies a step with all that belongs to it, whatever was only queued meanwhile.
         self._throughput.add(self.setup.job.workload.tokens, now - self._read_at)
@@ -88,6 +89,7 @@ class Reporter:
                 f"The run diverges: in step {measured.step:,} the loss is {loss:g} and the gradient norm {norm:g}. "
                 "Checkpoints before it are untouched. Train with a smaller learning rate, or a longer warm-up."
             )
+        return bool(asked)
 
     def _report(self, measured: Measured, loss: float, norm: float, seconds: float) -> StepReport:
         job = self.setup.job

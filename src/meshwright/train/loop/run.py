@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,13 @@ class Outcome:
     """Optimizer steps done, those of earlier runs among them."""
     stopped_by: str | None
     """Name of the signal that ended it early."""
+
+    @property
+    def exit_code(self) -> int:
+        """As in the shell: 128 and the signal's number where the run was asked to stop."""
+        if self.stopped_by is None:
+            return 0
+        return 128 + signal.Signals.__members__.get(self.stopped_by, signal.SIGTERM)
 
 
 def train(job: Job) -> Outcome:
@@ -63,7 +71,9 @@ def train_here(job: Job, device: torch.device) -> Outcome:
         steps.go()
         measured = reporter.measurement()
     if steps.stopped:
-        log.info(f"stopped by {steps.stopped} after step {steps.done:,}; the same command goes on from there")
+        log.info(
+            f"asked to stop ({steps.stopped}): saved after step {steps.done:,}; the same command goes on from there"
+        )
     if prediction is not None:
         _conclude(setup, prediction, reporter, measured, steps, begun_at)
     if not steps.stopped:

@@ -46,8 +46,6 @@ class Steps:
                 self._report(self._lag)
                 if every and self.done % every == 0 and self.done < total:
                     self._save_on_the_way()
-                if self._stop.agree():
-                    self.stopped = self._stop.reason or "a signal to another rank"
             self._report(0)
             if self._saved != self.done:
                 self._save(asynchronous=False)
@@ -68,8 +66,10 @@ class Steps:
             scaler=setup.scaler,
         )
         share = updated.share if setup.step.reports else torch.zeros_like(updated.share)
-        values = torch.stack((share.double(), updated.norm.to(share.device, torch.float64)))
-        dist.all_reduce(values[:1])
+        # One sum carries the loss and whether any rank was asked to stop: all ranks read the same, and stop alike.
+        asked = torch.full_like(share, self._stop.asked, dtype=torch.float64)
+        values = torch.stack((share.double(), asked, updated.norm.to(share.device, torch.float64)))
+        dist.all_reduce(values[:2])
         self.done += 1
         setup.tokens += targets
         held_out = self._evaluation.after(self.done)
@@ -78,7 +78,9 @@ class Steps:
     def _report(self, leave: int) -> None:
         """Read the numbers of all steps but the last `leave`."""
         while len(self._pending) > leave:
-            self.reporter.take(self._pending.popleft())
+            asked = self.reporter.take(self._pending.popleft())
+            if asked and self.done < self.setup.job.config.train.steps:
+                self.stopped = self._stop.reason or "a signal to another rank"
 
     def _save_on_the_way(self) -> None:
         """Save; where that fails, the run goes on and tries again when the next checkpoint is due."""

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from meshwright.train.checkpoint.errors import CheckpointError
+from meshwright.train.checkpoint.folder import find_checkpoints
 from meshwright.train.checkpoint.manifest import MANIFEST_FILE
 from meshwright.train.checkpoint.state import TrainState, random_state, restore_random
 from meshwright.train.config.toml_file import to_table
@@ -44,6 +46,8 @@ def _load_weights(setup: Setup, path: Path) -> None:
     if (path / MANIFEST_FILE).is_file():
         setup.store.load(path, parts, weights_only=True, cast=True)
         return
+    if inside := find_checkpoints(path):
+        raise CheckpointError(f"checkpoint.load is {path}, a folder of checkpoints.", [str(one.path) for one in inside])
     weights = Weights(path, setup.architecture)
     for part in parts:
         if 0 not in part.size:
