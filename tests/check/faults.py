@@ -141,10 +141,10 @@ def _pipeline_loss_times(factor: Callable[[Sequence[Batch], float], float]) -> A
     """The right loss is reported, but another multiple of it goes backward."""
     right = Step._pipeline
 
-    def wrong(self: Step, micro_batches: Sequence[Batch], *, train: bool = True) -> torch.Tensor:
+    def wrong(self: Step, micro_batches: Sequence[Batch]) -> torch.Tensor:
         times = factor(micro_batches, self._scale)
         self._scale *= times
-        return right(self, micro_batches, train=train) / times
+        return right(self, micro_batches) / times
 
     return patch.object(Step, "_pipeline", wrong)
 

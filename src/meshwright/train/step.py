@@ -33,7 +33,7 @@ class Step:
     """Width of the hidden states between stages; 0: PyTorch finds out by running each stage once."""
 
     def __post_init__(self) -> None:
-        self._schedule: Schedule | None = None
+        self._schedules: dict[tuple[int, torch.Size], Schedule] = {}
         self._scale = 1.0
 
     def run(self, micro_batches: Sequence[Batch], *, target_tokens: int, loss_scale: float = 1.0) -> torch.Tensor:
@@ -90,23 +90,28 @@ class Step:
         return total
 
     def _pipeline(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
-        p = self.parallel
-        if self._schedule is None:
-            self._schedule = make_schedule(
-                p.stages, p.indices, p.mesh, len(micro_batches), self._stage_loss,
-                shapes=self._shapes(micro_batches[0]) if self.hidden else None, table=p.options.schedule_table,
-            )  # fmt: skip
+        p, schedule = self.parallel, self._schedule_of(micro_batches)
         joined = _joined(micro_batches)
         inputs = (joined.tokens,) if 0 in p.indices else ()
         more: dict[str, Any] = {} if joined.documents is None else {"documents": joined.documents}
         losses: list[torch.Tensor] = []
         with self._autocast():
-            self._schedule.step(
+            schedule.step(
                 *inputs, positions=joined.positions, target=joined.targets, losses=losses, return_outputs=False, **more
             )
         if losses:
             return torch.stack([loss.detach() for loss in losses]).sum()
         return torch.zeros((), device=p.mesh.device)
+
+    def _schedule_of(self, micro_batches: Sequence[Batch]) -> Schedule:
+        """PyTorch's schedule for this many micro-batches of this shape, made once."""
+        p, key = self.parallel, (len(micro_batches), micro_batches[0].tokens.shape)
+        if key not in self._schedules:
+            self._schedules[key] = make_schedule(
+                p.stages, p.indices, p.mesh, len(micro_batches), self._stage_loss,
+                shapes=self._shapes(micro_batches[0]) if self.hidden else None, table=p.options.schedule_table,
+            )  # fmt: skip
+        return self._schedules[key]
 
     def _stage_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return self._loss_sum(logits, targets) * self._scale
