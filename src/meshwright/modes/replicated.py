@@ -6,6 +6,7 @@ gradients and optimizer states fits a device; not beyond.
 """
 
 # No postponed annotations here: DDP reads those of its communication hook.
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,6 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.options import Options
+
+_FLIGHTS = 4
+"""Buckets on their way at once, after backward: all of them would take the memory of the gradients once more."""
 
 
 def replicate(module: nn.Module, mesh: Mesh, options: Options, apart: Iterable[str]) -> nn.Module:
@@ -58,14 +62,20 @@ def sum_in_buckets(gradients: Iterable[torch.Tensor], group: dist.ProcessGroup, 
     """Sum gradients over `group` in place, once backward is over: several tensors in one collective."""
     if group.size() == 1:
         return
-    flights: list[tuple[torch.Tensor, list[torch.Tensor], Any]] = []
+    flights: deque[tuple[torch.Tensor, list[torch.Tensor], Any]] = deque()
     for bucket in _buckets(gradients, bucket_bytes):
         flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
         flights.append((flat, bucket, dist.all_reduce(flat, group=group, async_op=True)))
-    for flat, bucket, work in flights:
-        work.wait()
-        for gradient, part in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
-            gradient.copy_(part.view_as(gradient))
+        if len(flights) == _FLIGHTS:
+            _land(*flights.popleft())
+    while flights:
+        _land(*flights.popleft())
+
+
+def _land(flat: torch.Tensor, bucket: list[torch.Tensor], work: Any) -> None:
+    work.wait()
+    for gradient, part in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 def _buckets(gradients: Iterable[torch.Tensor], bucket_bytes: float) -> Iterator[list[torch.Tensor]]:

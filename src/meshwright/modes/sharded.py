@@ -62,7 +62,9 @@ def shard(
 def _allocate(module: nn.Module, device: torch.device) -> None:
     """Memory for the shards of parameters on the meta device."""
     if any(parameter.is_meta for parameter in module.parameters()):
-        module._apply(lambda tensor: torch.zeros_like(tensor, device=device) if tensor.is_meta else tensor)
+        module._apply(  # type: ignore[no-untyped-call]
+            lambda tensor: torch.zeros_like(tensor, device=device) if tensor.is_meta else tensor
+        )
 
 
 def _plane(mesh: Mesh, outer: str, inner: str) -> DeviceMesh:
@@ -79,7 +81,10 @@ def _tune(module: nn.Module, options: Options, blocks: list[nn.Module]) -> None:
     if hasattr(module, "set_reduce_scatter_max_input_buffers"):
         module.set_reduce_scatter_max_input_buffers(max(options.rate_limit, 1))
     sharded: list[FSDPModule] = [block for block in blocks if isinstance(block, FSDPModule)]
-    if options.prefetch != 1:  # FSDP2 itself gathers one ahead
+    if options.prefetch == 0:
+        for unit in units(module):
+            unit.set_modules_to_backward_prefetch([unit])  # there already; with an empty list FSDP2 gathers one ahead
+    elif options.prefetch > 1:
         for i, block in enumerate(sharded):
             block.set_modules_to_forward_prefetch(sharded[i + 1 : i + 1 + options.prefetch])
             block.set_modules_to_backward_prefetch(sharded[max(i - options.prefetch, 0) : i][::-1])

@@ -79,12 +79,14 @@ def tied_tables(
     first, last = places[0], places[-1]
     group = None
     if first != last:
+        # Each rank makes one group, those between the two stages one of their own: ranks that count their groups alike
+        # name them alike, and nccl splits one communicator for all.
         stride = layout.devices // layout.pipeline
-        for lane in range(stride):
-            ranks = [first * stride + lane, last * stride + lane]
-            made = dist.new_group(ranks)
-            if dist.get_rank() in ranks:
-                group = made
+        lane, ends = dist.get_rank() % stride, (first, last)
+        pair = [end * stride + lane for end in sorted(ends)]
+        between = mesh.index("pipeline") not in ends
+        made = dist.new_group([dist.get_rank()] if between else pair, use_local_synchronization=True)
+        group = None if between else made
     found = []
     for _, kept in recipe.tied:
         mine = [part for part in parts if part.name == kept]
