@@ -32,7 +32,7 @@ VOCAB, DIM, HEADS, LAYERS, SEQ = 128, 64, 4, 4, 32
 
 
 class SelfAttention(nn.Module):
-    """Causal attention on [batch, seq, dim]. It reads the number of heads off its weights: a rank may hold some of them."""
+    """Causal attention on [batch, seq, dim]. The weights say how many heads there are: a rank may hold some of them."""
 
     def __init__(self) -> None:
         super().__init__()
