@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -27,10 +26,12 @@ class TiedTable:
     def sum_gradients(self) -> None:
         """Give every copy the sum of the copies' gradients."""
         if len(self.parts) > 1:
-            total = torch.stack([g for part in self.parts if (g := part.gradient) is not None]).sum(0)
-            for part in self.parts:
-                if part.gradient is not None:
-                    part.gradient.copy_(total)
+            # In place: such a table is the largest parameter there is.
+            held = [g for part in self.parts if (g := part.gradient) is not None]
+            for other in held[1:]:
+                held[0].add_(other)
+            for other in held[1:]:
+                other.copy_(held[0])
         elif self.group is not None and (gradient := self.parts[0].gradient) is not None:
             flat = gradient.contiguous()
             dist.all_reduce(flat, group=self.group)
