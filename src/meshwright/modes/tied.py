@@ -22,6 +22,8 @@ class TiedTable:
     parts: list[Part]
     group: dist.ProcessGroup | None
     """The two ranks of the first and the last stage; None where both stages are on this rank."""
+    source: int = 0
+    """The rank of the first stage."""
 
     def sum_gradients(self) -> None:
         """Give every copy the sum of the copies' gradients."""
@@ -37,6 +39,15 @@ class TiedTable:
             dist.all_reduce(flat, group=self.group)
             if flat is not gradient:
                 gradient.copy_(flat)
+
+    def equalise(self) -> None:
+        """Give every copy the numbers of the first stage's. Both ranks call it."""
+        kept = next((part for part in self.parts if not part.tied_copy), None)
+        for part in self.parts:
+            if kept is not None and part is not kept:
+                part.data.copy_(kept.data)
+        if self.group is not None and self.parts[0].data.numel():
+            dist.broadcast(self.parts[0].data, src=self.source, group=self.group)
 
 
 def tie_again(module: nn.Module, recipe: Recipe, cuts: Cuts) -> dict[str, str]:
@@ -78,7 +89,7 @@ def tied_tables(
         return []
     places = places or placement(layout.schedule, layout.pipeline, layout.virtual_stages)
     first, last = places[0], places[-1]
-    group = None
+    group, source = None, 0
     if first != last:
         # Each rank makes one group, those between the two stages one of their own: ranks that count their groups alike
         # name them alike, and nccl splits one communicator for all.
@@ -87,10 +98,10 @@ def tied_tables(
         pair = [end * stride + lane for end in sorted(ends)]
         between = mesh.index("pipeline") not in ends
         made = dist.new_group([dist.get_rank()] if between else pair, use_local_synchronization=True)
-        group = None if between else made
+        group, source = None if between else made, first * stride + lane
     found = []
     for _, kept in recipe.tied:
         mine = [part for part in parts if part.name == kept]
         if mine:
-            found.append(TiedTable(mine, group))
+            found.append(TiedTable(mine, group, source))
     return found

@@ -14,6 +14,9 @@ from meshwright.train.optim.optimizer import PartOptimizer
 from meshwright.train.optim.scaler import LossScaler
 from meshwright.train.step import Step
 
+SUMMING = ("adafactor", "lamb")
+"""Optimizers whose steps hang on sums over ranks, which the two stages of a tied table may add up in another order."""
+
 
 @dataclass(frozen=True)
 class Updated:
@@ -51,6 +54,9 @@ def update(
     if good:
         clip(parts, norm, max_norm, scale=scale)
         optimizer.step()
+        if optimizer.config.name in SUMMING:
+            for table in step.parallel.tied:
+                table.equalise()
     if scaler:
         scaler.update(good)
     optimizer.zero_grad()
