@@ -9,7 +9,7 @@ import torch
 
 from meshwright.check.case import Case, cut, global_batch, rows_of, with_micro_batches
 from meshwright.check.legality import check_legal
-from meshwright.check.reference import write_reference
+from meshwright.check.reference import read_reference, write_reference
 from meshwright.spec.errors import LayoutError
 from meshwright.spec.notation import parse_layout
 from meshwright.train.batch import IGNORED
@@ -84,11 +84,11 @@ def test_the_reference_is_one_plain_adamw_run(tmp_path) -> None:  # type: ignore
     case = replace(CASE, global_batch=4, steps=1)
     known = write_reference(case, str(tmp_path / "reference.pt"))
     assert known["loss"][0] == pytest.approx(sum(known["sums"]) / sum(known["counts"]), rel=1e-12)
-    file = torch.load(tmp_path / "reference.pt", weights_only=True)
-    norm = torch.stack([g.square().sum() for g in file["gradients"][0].values()]).sum().sqrt()
+    file = read_reference(str(tmp_path / "reference.pt"))
+    norm = torch.stack([g.square().sum() for g in file.gradients[0].values()]).sum().sqrt()
     assert known["grad_norm"][0] == pytest.approx(float(norm), rel=1e-12)
-    before, after = file["parameters"]
+    before, after = file.parameters
     name = "layers.3.mlp.up.weight"
-    gradient = file["gradients"][0][name] * min(1, 1 / (float(norm) + 1e-6))
+    gradient = file.gradients[0][name] * min(1, 1 / (float(norm) + 1e-6))
     by_hand = before[name] * (1 - 1e-3 * 0.1) - 1e-3 * gradient / (gradient.abs() + 1e-4)
     assert torch.allclose(after[name], by_hand, rtol=1e-12, atol=1e-15)

@@ -16,7 +16,7 @@ def test_every_mode_computes_what_one_process_computes(ranks: RankPool, model: s
         assert one.parameters == result.parameters
         assert max(one.loss_error, one.grad_norm_error, one.worst_gradient.error, one.worst_update.error) <= 1e-9
         assert one.replicas_identical
-        assert len(one.micro_batches) == 2
+        assert max(one.micro_batches) > 1
 
 
 def test_float32_agrees_to_its_own_rounding(ranks: RankPool) -> None:

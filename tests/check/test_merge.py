@@ -86,12 +86,13 @@ def test_ranks_that_disagree_on_the_norm_are_told_by_their_axis() -> None:
     assert found.grad_norm_error == pytest.approx(0.2)
 
 
-def test_scales_are_the_parameter_s_own_but_no_less_than_a_thousandth_and_a_bit(tmp_path: Path) -> None:
+def test_scales_are_the_parameter_s_own_but_no_less_than_a_thousandth_and_two_bits(tmp_path: Path) -> None:
     path = str(tmp_path / "reference.pt")
-    old = {"w": torch.tensor([1.0, 2.0]), "v": torch.tensor([0.5, 0.5]), "u": torch.tensor([1024.0])}
-    new = {"w": torch.tensor([1.0, 6.0]), "v": torch.tensor([0.5, 1.0]), "u": torch.tensor([1024.0])}
-    gradients = {"w": torch.tensor([0.0, -8.0]), "v": torch.tensor([1e-6, 0.0]), "u": torch.tensor([1.0])}
-    torch.save({"gradients": [gradients], "parameters": [old, new]}, path)
+    shapes = {"w": (2,), "v": (2,), "u": (1,)}
+    old = torch.tensor([1.0, 2.0, 0.5, 0.5, 1024.0])
+    new = torch.tensor([1.0, 6.0, 0.5, 1.0, 1024.0])
+    gradients = torch.tensor([0.0, -8.0, 1e-6, 0.0, 1.0])
+    torch.save({"shapes": shapes, "gradients": [gradients], "parameters": [old, new]}, path)
     scales = reference_scales(path, 1e-5)
     assert scales["gradient/w"] == [8.0]
     assert scales["gradient/v"] == [pytest.approx(8e-3)]

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from meshwright.check.program import AXES, BoxReport, Difference, RankReport
+from meshwright.check.reference import read_reference
 from meshwright.cost.wire_row import WireRow
 
 FLOOR = 1e-3
@@ -156,15 +158,13 @@ def reference_scales(path: str, tolerance: float) -> dict[str, list[float]]:
     An update is known to the last bits of the parameter it is added to, and no better: an error of two is never
     more than `tolerance`. In float32 that is some ten-thousandths of a step of 1e-3 on a norm's ones.
     """
-    import torch
-
-    known = torch.load(path, mmap=True, weights_only=True)
+    known = read_reference(path)
     scales: dict[str, list[float]] = {}
-    for tensors in known["gradients"]:
+    for tensors in known.gradients:
         top = max(_top(tensor) for tensor in tensors.values())
         for name, tensor in tensors.items():
             scales.setdefault(f"gradient/{name}", []).append(max(_top(tensor), FLOOR * top))
-    for before, after in zip(known["parameters"], known["parameters"][1:], strict=False):
+    for before, after in zip(known.parameters, known.parameters[1:], strict=False):
         updates = {name: _top(after[name] - before[name]) for name in after}
         for name, tensor in after.items():
             bits = 2 * torch.finfo(tensor.dtype).eps * _top(tensor)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.check.case import Case, cut, global_batch, rows_of
+from meshwright.check.reference import read_reference
 from meshwright.cost.wire_row import WireRow
 from meshwright.modes.context import split_batch
 from meshwright.modes.mesh import Mesh, make_mesh
@@ -92,7 +93,7 @@ def _run(case: Case, layout: Layout, reference: str) -> RankReport:
     torch.use_deterministic_algorithms(True)
     begin = time.perf_counter()
     torch.set_default_dtype(case.torch_dtype)
-    known = torch.load(reference, mmap=True, weights_only=True)
+    known = read_reference(reference)
     mesh = make_mesh(layout)
     architecture = load_architecture(case.model)
     step = assemble(architecture, mesh, Options(), dtype=case.torch_dtype, seed=case.seed)
@@ -100,7 +101,7 @@ def _run(case: Case, layout: Layout, reference: str) -> RankReport:
     optimizer = make_optimizer(parts, case.optim, host="optimizer" in layout.offload)
     boxes = [BoxReport(p.name, p.shape, p.offset, p.size, p.copies, p.tied_copy) for p in parts]
     for part, box in zip(parts, boxes, strict=True):
-        box.start = _difference(part.data, _box(known["parameters"][0][part.name], box)).largest
+        box.start = _difference(part.data, _box(known.parameters[0][part.name], box)).largest
     report = RankReport(_place(mesh), [], [], boxes, [], 0.0)
     for index in range(case.steps):
         batch = global_batch(case, index, architecture.model.vocab)
@@ -112,13 +113,13 @@ def _run(case: Case, layout: Layout, reference: str) -> RankReport:
                 _own(batch, case, mesh),
                 target_tokens=batch.target_tokens,
                 max_norm=case.max_norm,
-                look=partial(_compare_gradients, boxes=boxes, known=known["gradients"][index]),
+                look=partial(_compare_gradients, boxes=boxes, known=known.gradients[index]),
             )
         if index == min(1, case.steps - 1):
             report.traffic = summarize(record.entries)
         report.loss.append(_total(done.share if step.reports else torch.zeros_like(done.share)))
         report.grad_norm.append(float(done.norm))
-        _compare_updates(parts, boxes, before, known["parameters"][index], known["parameters"][index + 1])
+        _compare_updates(parts, boxes, before, known.parameters[index], known.parameters[index + 1])
     for part, box in zip(parts, boxes, strict=True):
         box.digest = hashlib.sha256(part.data.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
     report.seconds = time.perf_counter() - begin
