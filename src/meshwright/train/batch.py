@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:  # whoever only prepares data does without torch
+    import torch
 
 IGNORED = -100
 """A target that the loss does not count (the value PyTorch's and transformers' losses skip)."""
