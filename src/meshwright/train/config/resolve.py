@@ -45,7 +45,7 @@ def resolve(config: TrainConfig, here: Here | None = None) -> Job:
     named = _named_cluster(config, here, layout, device)
     ranks = named or rules_cluster(layout.devices)
     check_runs(model, ranks, workload, layout)
-    check_sense(config, model)
+    check_sense(config, model, layout)
     folder = config.run or str(Path("runs") / model.name)
     resolved = replace(config, layout=str(layout), run=folder)
     job = Job(resolved, model, layout, workload, here, device, named, notes)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from meshwright.spec.errors import RequestError
+from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
-from meshwright.train.config.tree import TrainConfig
+from meshwright.train.config.tree import ParallelSection, TrainConfig
 from meshwright.train.config.values import ConfigError
 
 
-def check_sense(config: TrainConfig, model: Model) -> None:
+def check_sense(config: TrainConfig, model: Model, layout: Layout) -> None:
     """Raises ConfigError for options that would be ignored or fail later."""
+    _check_knobs(config, layout)
     _check_learning_rate(config)
     _check_evaluation(config)
     _check_paths(config)
@@ -21,6 +23,31 @@ def check_sense(config: TrainConfig, model: Model) -> None:
         raise ConfigError(f"parallel.capacity and parallel.aux_coefficient are for experts; {model.name} has none.")
     check_services(config)
     check_data(config, model)
+
+
+def _check_knobs(config: TrainConfig, layout: Layout) -> None:
+    """What tunes a mode that the layout does not have would be ignored."""
+    parallel, usual = config.parallel, ParallelSection()
+    for name, of in (
+        ("static_graph", "DDP without a pipeline"),
+        ("find_unused", "DDP without a pipeline"),
+        ("prefetch", "ZeRO and FSDP"),
+        ("rate_limit", "ZeRO and FSDP"),
+        ("schedule_csv", "pipelines"),
+    ):
+        here = {
+            "DDP without a pipeline": layout.zero_stage == 0 and layout.stages == 1,
+            "ZeRO and FSDP": layout.zero_stage > 0,
+            "pipelines": layout.stages > 1,
+        }[of]
+        if getattr(parallel, name) != getattr(usual, name) and not here:
+            raise ConfigError(f"parallel.{name} is for {of}; the layout is {layout}.")
+    accumulated = config.train.global_batch > layout.data * layout.micro_batch
+    if parallel.static_graph and accumulated:
+        raise ConfigError(
+            "parallel.static_graph does not go with several micro-batches a step: DDP stops there, or does not sum.",
+            (f"mbs{config.train.global_batch // layout.data}", "--parallel.no-static_graph"),
+        )
 
 
 def _check_learning_rate(config: TrainConfig) -> None:

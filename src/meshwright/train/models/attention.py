@@ -55,13 +55,14 @@ def sdpa(
 ) -> Tensor:
     """PyTorch's scaled dot-product attention over whole sequences; a mask is built only where one is needed."""
     seq, grouped = q.shape[2], q.shape[1] != k.shape[1]
-    if documents is None and not 0 < window < seq:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
-    mask = attention_mask(seq, causal, window, documents, q.device)
-    if grouped and q.is_cuda:
-        # Of the kernels that take a mask without writing all scores out, none takes grouped heads.
+    masked = documents is not None or 0 < window < seq
+    if grouped and q.is_cuda and (masked or q.dtype not in (torch.float16, torch.bfloat16)):
+        # Of the kernels that take a mask or wide numbers without writing all scores out, none takes grouped heads.
         k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
         grouped = False
+    if not masked:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+    mask = attention_mask(seq, causal, window, documents, q.device)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
 
 

@@ -34,11 +34,18 @@ def apply_experts(x: Tensor, counts: Tensor, experts: Experts) -> Tensor:
 
     Experts without rows cost nothing (on a GPU eight rows of zeros) and get a gradient of zeros.
     """
-    if can_group(x, experts.gate):
-        return grouped_experts(x, counts, experts.gate, experts.up, experts.down, experts.act)
+    gates: Tensor = experts.gate
+    ups: Tensor = experts.up
+    downs: Tensor = experts.down
+    if torch.is_autocast_enabled(x.device.type):
+        # Once for the stacks: autocast would cast each expert's weights by itself, and knows no grouped product.
+        narrow = torch.get_autocast_dtype(x.device.type)
+        x, gates, ups, downs = (t.to(narrow) for t in (x, gates, ups, downs))
+    if can_group(x, gates):
+        return grouped_experts(x, counts, gates, ups, downs, experts.act)
     # One unbind, not an index an expert: its backward writes one gradient, with zeros for experts that nobody visits.
     rows_of = torch.split(x, counts.tolist())
-    triples = zip(rows_of, experts.gate.unbind(), experts.up.unbind(), experts.down.unbind(), strict=True)
+    triples = zip(rows_of, gates.unbind(), ups.unbind(), downs.unbind(), strict=True)
     used = [
         functional.linear(experts.act(functional.linear(rows, gate)) * functional.linear(rows, up), down)
         for i, (rows, gate, up, down) in enumerate(triples)
