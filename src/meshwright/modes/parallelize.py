@@ -145,10 +145,11 @@ def _part(name: str, parameter: nn.Parameter, cut: Cut, mesh: Mesh, copy: bool) 
     offset, size, shards = list(cut.offset), list(cut.size), 1
     if mesh.layout.zero_stage:
         shards = mesh.size("expert_shard" if cut.expert else "shard")
-        first, rows = local_box(parameter)
-        real = cut.size[0]  # rows of this rank's box; more are padding
-        offset[0] = cut.offset[0] + min(first, real)
-        size[0] = max(0, min(first + rows, real) - first)
+        starts, lengths = local_box(parameter)
+        for dim, (first, length) in enumerate(zip(starts, lengths, strict=True)):
+            real = cut.size[dim]  # of this rank's box; more is padding
+            offset[dim] = cut.offset[dim] + min(first, real)
+            size[dim] = max(0, min(first + length, real) - first)
     return Part(
         name=name,
         shape=cut.shape,

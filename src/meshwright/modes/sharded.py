@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
 
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.options import Options
@@ -47,7 +48,14 @@ def shard(
     precision = MixedPrecisionPolicy(param_dtype=options.dtype, reduce_dtype=options.reduce_dtype)
 
     def apply(target: nn.Module, plane: DeviceMesh, reshard: bool) -> None:
-        fully_shard(target, mesh=plane, reshard_after_forward=reshard, mp_policy=precision, offload_policy=policy)
+        fully_shard(
+            target,
+            mesh=plane,
+            reshard_after_forward=reshard,
+            mp_policy=precision,
+            offload_policy=policy,
+            shard_placement_fn=lambda parameter: placement_of(parameter, plane.size(plane.ndim - 1)),
+        )
 
     for one in experts:
         apply(one, _plane(mesh, "expert_replicate", "expert_shard"), stage3)
@@ -110,11 +118,19 @@ def give_back(module: nn.Module) -> None:
         unit.reshard()
 
 
-def local_box(parameter: torch.Tensor) -> tuple[int, int]:
-    """First row and rows along dim 0 of a sharded parameter's local tensor."""
-    from torch.distributed.tensor import DTensor
+def placement_of(parameter: torch.Tensor, shards: int) -> Shard:
+    """The dimension along which a parameter is sharded: 0, but 1 for a stack of experts that are too few for dim 0.
+
+    FSDP2 pads dim 0: of 4 experts over 8 ranks every rank would have room for one, and half of them none in it.
+    """
+    across = parameter.ndim > 2 and parameter.size(0) % shards != 0 and parameter.size(1) % shards == 0
+    return Shard(int(across))
+
+
+def local_box(parameter: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Offset and shape of a sharded parameter's local tensor in the parameter."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     assert isinstance(parameter, DTensor)
     shape, offset = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
-    return int(offset[0]), int(shape[0])
+    return tuple(map(int, offset)), tuple(map(int, shape))

@@ -46,10 +46,18 @@ class Local:
 
     def piece(self, ranks: int) -> int:
         """Numbers that each of `ranks` ranks holds, padding along dim 0 included (FSDP2 pads every parameter)."""
+        if self.across(ranks):
+            return self.numel // ranks
         return -(-self.shape[0] // ranks) * self.row
+
+    def across(self, ranks: int) -> bool:
+        """Whether shards are cut along dim 1: few experts for many ranks (`modes.sharded.placement_of`)."""
+        return len(self.shape) > 2 and self.shape[0] % ranks != 0 and self.shape[1] % ranks == 0
 
     def own(self, ranks: int, index: int) -> int:
         """Numbers without padding that rank `index` of `ranks` holds."""
+        if self.across(ranks):
+            return self.numel // ranks
         rows = -(-self.shape[0] // ranks)
         first = min(rows * index, self.rows)
         return min(rows, self.rows - first) * self.row
