@@ -78,6 +78,8 @@ def test_a_run_leaves_a_number_for_every_step_and_a_word_from_every_rank(ranks: 
         assert f"rank {rank} holds" in log
         assert "resumed from" in log
     assert "saved after step 3; the same command goes on from there" in logs[0]
+    assert f"step 5/5  loss {steps[4]['loss']:.4f}" in logs[0]
+    assert "grad norm" not in logs[1]
 
 
 def test_the_first_rank_foretells_and_then_compares(ranks: RankPool, tmp_path: Path) -> None:

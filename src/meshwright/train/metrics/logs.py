@@ -22,7 +22,9 @@ class _Terminal(logging.Handler):
         self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one message."""
+        """Print one message, unless it says `file_only`: the terminal shows it in another way."""
+        if getattr(record, "file_only", False):
+            return
         try:
             print(record.getMessage(), file=self._stream or sys.stderr, flush=True)
         except Exception:

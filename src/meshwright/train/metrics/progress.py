@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import deque
 from statistics import median
@@ -13,6 +14,8 @@ from meshwright.train.metrics.step import StepReport
 
 if TYPE_CHECKING:
     from rich.live import Live
+
+logger = logging.getLogger(__name__)
 
 WINDOW = 50
 """Steps whose median duration the time left is guessed from."""
@@ -40,7 +43,8 @@ def progress_text(report: StepReport, total: int, seconds_left: float | None) ->
 class Progress:
     """Shows the reports of a run of `total` steps on `stream` (stderr); a context manager that leaves the last line.
 
-    Off a terminal it prints every `every` steps, the first one, the last one, and those that evaluate or skip.
+    Off a terminal it prints every `every` steps, the first one, the last one, and those that evaluate or skip. The log
+    file has these, too.
     """
 
     def __init__(self, total: int, every: int = 10, stream: TextIO | None = None) -> None:
@@ -57,10 +61,13 @@ class Progress:
         else:
             self._seconds.append(report.seconds)  # the first step warms up
         text = progress_text(report, self._total, self.seconds_left(report.step))
-        if self._stream.isatty():
+        live = self._stream.isatty()
+        if live:
             self._draw(text)
-        elif self._prints(report):
-            print(text, file=self._stream, flush=True)
+        if self._prints(report):
+            logger.info(text, extra={"file_only": True})
+            if not live:
+                print(text, file=self._stream, flush=True)
 
     def seconds_left(self, step: int) -> float | None:
         """Seconds until the last step by the median of the last ones; None: not known yet."""
