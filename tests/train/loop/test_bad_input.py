@@ -181,7 +181,7 @@ def deadlock(path: Path) -> Path:
         (lambda d: ["--layout", "ddp2", "--data.tokenizer", tokenizer_of(300, d / "t.json"), *END], "300"),
         (lambda d: ["--layout", "ddp2", "--data.source", truncated_store(d)], "tokens.bin"),
         (lambda d: ["--layout", "pp2:1f1b", "--parallel.schedule_csv", schedule_file(d / "s.csv", 4)], "micro-batches"),
-        (lambda d: ["--layout", "ddp2", "--parallel.schedule_csv", schedule_file(d / "s.csv", 8)], "pipeline ranks"),
+        (lambda d: ["--layout", "ddp2", "--parallel.schedule_csv", schedule_file(d / "s.csv", 8)], "is for pipelines"),
         (lambda d: ["--layout", "pp2:1f1b mbs4", "--parallel.schedule_csv", deadlock(d / "s.csv")], "deadlock"),
     ],
 )

@@ -56,7 +56,7 @@ def test_weights_of_another_run_are_loaded_under_any_layout(ranks: RankPool, tmp
     ]
     fresh = losses(run(ranks, tmp_path / "fresh", "ddp2", train__steps=1))[0]
     assert found[1:] == pytest.approx([found[0]] * 2, rel=1e-6)
-    assert found[0] < fresh - 0.1  # the batch is the one that they were trained on
+    assert found[0] < fresh - 0.05  # the batch is the one that they were trained on
 
 
 def test_a_run_that_is_done_has_nothing_left_to_do(ranks: RankPool, tmp_path: Path) -> None:
