@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import pytest
 
+from meshwright.check import sweep
 from meshwright.train.launch.pool import RankPool
 from tests.check.cases import COMPLETE, checked, failures, nano
 
 
 @pytest.mark.parametrize("model", COMPLETE)
-def test_every_mode_computes_what_one_process_computes(ranks: RankPool, model: str) -> None:
+def test_every_mode_computes_what_one_process_computes(
+    ranks: RankPool, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """With accumulation, where the batch has room for it; the tests of faults and dtypes run without, too."""
+    monkeypatch.setattr(sweep, "ACCUMULATIONS", (2,))
     result = checked(ranks, nano(model), COMPLETE[model])
     assert failures(result) == []
     for one in result.layouts:
         assert one.parameters == result.parameters
         assert max(one.loss_error, one.grad_norm_error, one.worst_gradient.error, one.worst_update.error) <= 1e-9
         assert one.replicas_identical
-        assert max(one.micro_batches) > 1
+        assert one.micro_batches > (1,)
+
+
+def test_without_accumulation_and_with_it_are_two_runs(ranks: RankPool) -> None:
+    (one,) = checked(ranks, nano("llama", steps=1), "ddp2").layouts
+    assert one.micro_batches == (1, 2)
 
 
 def test_float32_agrees_to_its_own_rounding(ranks: RankPool) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from meshwright.check import case
+from meshwright.check import sweep
+from meshwright.check.result import CheckResult, LayoutResult, Worst
 from meshwright.cli.frame import main
 from meshwright.train.launch import pool
 
@@ -39,14 +42,27 @@ def test_the_document_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) 
     assert row["bytes"] == row["expected_bytes"] == 8 * read["parameters"]
 
 
+@pytest.mark.parametrize("form", ["table", "json"])
 def test_a_layout_that_differs_is_exit_code_1_and_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setitem(case.TOLERANCE, "float64", 1e-18)
-    assert main([*SMALL, "--layouts", "tp2"]) == 1
+    wrong = Worst("layers.0.attention.q.weight", math.inf)
+    failed = LayoutResult(
+        "tp2", False, 2, (1, 2), 0.5, 0.5, wrong, wrong, 10, True, "gradients × 2 = tensor degree", 1e-9
+    )
+    right = replace(failed, layout="ddp2", passed=True, explanation="")
+    found = CheckResult("nano", "float64", 10, (4.0,), (2.0,), (right, failed))
+    monkeypatch.setattr(sweep, "check_layouts", lambda *_: found)
+    assert main([*SMALL, "--layouts", "ddp2, tp2", *(["--json"] if form == "json" else [])]) == 1
     out = capsys.readouterr().out
+    if form == "json":
+        read = json.loads(out)
+        assert read["passed"] is False
+        assert read["layouts"][1]["explanation"] == told
+        assert read["layouts"][1]["worst_gradient"] == {"name": "layers.0.attention.q.weight", "error": None}
+        return
     assert "DIFFERS" in out
-    assert "0 of 1 layouts compute what one process computes" in out
+    assert "1 of 2 layouts compute what one process computes" in out
 
 
 @pytest.mark.parametrize(

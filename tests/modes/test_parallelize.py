@@ -72,9 +72,10 @@ def test_the_five_axes_cut_what_they_are_for() -> None:
     assert parts["layers.0.attention.q.weight"].copies == 2  # the replicas
     # Its columns are split over tensor ranks, its rows over the shards.
     assert parts["layers.0.attention.o.weight"].size == (4, 8)
-    # One of 4 experts. Of the 4 ranks that have it two share it, as rows of one: one has it, the other nothing.
+    # One of 4 experts. Of the 4 ranks that have it two share it, by its width: there are fewer experts than ranks.
     experts = [{p.name: p for p in build("mixtral", FIVE_AXES, rank).parts} for rank in (0, 4)]
-    assert [held["layers.0.moe.experts.gate"].size for held in experts] == [(1, 32, 16), (0, 32, 16)]
+    held = [(one["layers.0.moe.experts.gate"].offset, one["layers.0.moe.experts.gate"].size) for one in experts]
+    assert held == [((0, 0, 0), (1, 16, 16)), ((0, 16, 0), (1, 16, 16))]
     assert parts["layers.0.moe.experts.gate"].copies == 2
     assert all(isinstance(part.parameter, DTensor) for part in parallel.parts)
 
