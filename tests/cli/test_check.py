@@ -47,9 +47,8 @@ def test_a_layout_that_differs_is_exit_code_1_and_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     wrong = Worst("layers.0.attention.q.weight", math.inf)
-    failed = LayoutResult(
-        "tp2", False, 2, (1, 2), 0.5, 0.5, wrong, wrong, 10, True, "gradients × 2 = tensor degree", 1e-9
-    )
+    told = "gradients × 2 = tensor degree"
+    failed = LayoutResult("tp2", False, 2, (1, 2), 0.5, 0.5, wrong, wrong, 10, True, told, 1e-9)
     right = replace(failed, layout="ddp2", passed=True, explanation="")
     found = CheckResult("nano", "float64", 10, (4.0,), (2.0,), (right, failed))
     monkeypatch.setattr(sweep, "check_layouts", lambda *_: found)
