@@ -292,6 +292,14 @@ def other_seed_on_one_rank() -> Patches:
 
 
 @contextmanager
+def loss_overflows() -> Patches:
+    """Infinity minus infinity."""
+    right = Step._loss_sum
+    with patch.object(Step, "_loss_sum", lambda *args: right(*args) * torch.inf * 0):
+        yield
+
+
+@contextmanager
 def crash_on_one_rank() -> Patches:
     """One rank fails while its peers wait for it."""
     right = Step.run

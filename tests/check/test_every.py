@@ -12,7 +12,9 @@ from meshwright.check.every import every_layout
 from meshwright.spec.layout import CONTEXT_KINDS, RECOMPUTE, SCHEDULES, Layout
 from meshwright.spec.model import Model
 from meshwright.spec.model_config import read_config
+from meshwright.spec.notation import parse_layouts
 from meshwright.train.config.models import model_to_train
+from tests.check.cases import COMPLETE
 
 KINDS = {
     "data": tuple(f"stage {stage}" for stage in range(4)),
@@ -66,6 +68,11 @@ def test_every_pair_of_kinds_is_there(four: list[Layout]) -> None:
             if tuple(sorted(pair)) not in found and pair not in NOT_TOGETHER:
                 missing.append(pair)
     assert missing == []
+
+
+def test_the_layouts_of_the_usual_tests_have_every_mode() -> None:
+    found = {mode for texts in COMPLETE.values() for layout in parse_layouts(texts) for mode in modes(layout)}
+    assert found == {f"{kind} {value}" for kind, values in KINDS.items() for value in values}
 
 
 def test_eight_ranks_add_three_axes(four: list[Layout]) -> None:

@@ -68,6 +68,7 @@ FAULTS: list[tuple[Fault, str, str, tuple[str, ...]]] = [
     ),
     (faults.stale_gathered_parameters, "llama", "zero1:2", ("from step 2 on",)),
     (faults.other_seed_on_one_rank, "llama", "ddp2", ("the weights differ before the first step",)),
+    (faults.loss_overflows, "llama", "ddp2", ("the loss is not a number",)),
     (faults.crash_on_one_rank, "llama", "ddp2", ("did not run: KeyError: 'a bug' (check/faults.py:",)),
 ]
 

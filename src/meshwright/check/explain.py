@@ -78,6 +78,8 @@ def _loss(
     if all(found.loss_errors[step] <= tolerance for _, found in runs):
         return "", False
     losses = known["loss"]
+    if any(math.isnan(found.loss[step]) for _, found in runs):
+        return "the loss is not a number", True
     if step == 0:
         found_means = [words for words in _means(case, runs[0][0], known) if _is_mean(words, case, runs, known)]
         if found_means:
