@@ -41,6 +41,16 @@ def test_targets_are_the_next_tokens_and_steps_differ() -> None:
     assert torch.equal(first.tokens, global_batch(CASE, 0, 512).tokens)
 
 
+def test_packed_sequences_hold_documents_that_begin_at_position_0() -> None:
+    batch = global_batch(replace(CASE, packed=True), 0, 512)
+    assert batch.documents is not None
+    assert int(batch.documents.max()) > 1
+    for documents, positions in zip(batch.documents, batch.positions, strict=True):
+        for document in documents.unique():
+            own = positions[documents == document]
+            assert torch.equal(own, torch.arange(len(own)))
+
+
 @pytest.mark.parametrize(
     ("layout", "accumulation", "sequences"),
     [

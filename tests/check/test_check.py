@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meshwright.check import sweep
@@ -39,6 +41,14 @@ def test_float32_agrees_to_its_own_rounding(ranks: RankPool) -> None:
 
 def test_sgd_agrees_too(ranks: RankPool) -> None:
     assert failures(checked(ranks, nano("llama", optimizer="sgd", lr=0.1), "fsdp2, pp2:zbvzerobubble")) == []
+
+
+def test_documents_that_do_not_see_each_other_are_apart_under_every_split(ranks: RankPool) -> None:
+    layouts = "cp2:ring, cp2:allgather, cp2:ulysses, fsdp2 tp2, pp2:zbvzerobubble, pp2:1f1b ac:full"
+    case = nano("llama", packed=True, steps=1)
+    result = checked(ranks, case, layouts)
+    assert failures(result) == []
+    assert result.loss != checked(ranks, replace(case, packed=False), "ddp2").loss
 
 
 def test_three_steps_are_three_different_ones(ranks: RankPool) -> None:

@@ -28,6 +28,8 @@ class Case:
     max_norm: float = 1.0
     optimizer: str = "adamw"
     lr: float = 1e-3
+    packed: bool = False
+    """Sequences hold several documents, which do not see each other and count their positions from 0."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -55,7 +57,14 @@ def global_batch(case: Case, step: int, vocabulary: int) -> Batch:
         hidden = (i * 13 + step * 5) % case.seq_len
         targets[i, : hidden if i != 1 else case.seq_len] = IGNORED
     positions = torch.arange(case.seq_len).expand(case.global_batch, -1).contiguous()
-    return Batch(tokens[:, :-1].contiguous(), targets, positions)
+    documents = None
+    if case.packed:
+        drawn = torch.rand(case.global_batch, case.seq_len, generator=generator, dtype=torch.float32)
+        begins = drawn < 3 / case.seq_len
+        begins[:, 0] = True
+        documents = begins.cumsum(1) - 1
+        positions = positions - torch.where(begins, positions, 0).cummax(1).values
+    return Batch(tokens[:, :-1].contiguous(), targets, positions, documents)
 
 
 def with_micro_batches(layout: Layout, case: Case, accumulation: int) -> Layout | None:

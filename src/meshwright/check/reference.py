@@ -38,7 +38,7 @@ def write_reference(case: Case, path: str) -> dict[str, Any]:
     losses, norms, sums, counts = [], [], [], []
     for step in range(case.steps):
         batch = global_batch(case, step, architecture.model.vocab)
-        logits = model(batch.tokens, batch.positions)
+        logits = model(batch.tokens, batch.positions, batch.documents)
         losses_of = F.cross_entropy(
             logits, batch.targets.flatten(), ignore_index=IGNORED, reduction="none"
         ).view_as(batch.targets)  # fmt: skip

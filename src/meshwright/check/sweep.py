@@ -174,7 +174,9 @@ def _crashed(layout: Layout, runs: Sequence[Layout], case: Case, error: BaseExce
 def check_layouts(case: Case, layouts: Sequence[Layout], tell: Callable[[int, int], None] | None = None) -> CheckResult:
     """Compare each layout with one process. Raises LayoutError and ModelError before anything starts."""
     if not layouts:
-        raise LayoutError(f"No layout of so few ranks divides {case.model} and {case.global_batch} sequences.", ["ddp2"])
+        raise LayoutError(
+            f"No layout of so few ranks divides {case.model} and {case.global_batch} sequences.", ["ddp2"]
+        )
     load_architecture(case.model)
     with Sweep(case, layouts) as sweep:
         return sweep.run(tell)
