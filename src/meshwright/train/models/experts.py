@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -43,11 +45,19 @@ def apply_experts(x: Tensor, counts: Tensor, experts: Experts) -> Tensor:
         x, gates, ups, downs = (t.to(narrow) for t in (x, gates, ups, downs))
     if can_group(x, gates):
         return grouped_experts(x, counts, gates, ups, downs, experts.act)
+    return _one_by_one(x, counts, gates, ups, downs, experts.act)  # type: ignore[no-any-return]
+
+
+# Not compiled: which experts have rows differs from step to step, and every pattern would be another graph.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _one_by_one(
+    x: Tensor, counts: Tensor, gates: Tensor, ups: Tensor, downs: Tensor, act: Callable[[Tensor], Tensor]
+) -> Tensor:
     # One unbind, not an index an expert: its backward writes one gradient, with zeros for experts that nobody visits.
     rows_of = torch.split(x, counts.tolist())
     triples = zip(rows_of, gates.unbind(), ups.unbind(), downs.unbind(), strict=True)
     used = [
-        functional.linear(experts.act(functional.linear(rows, gate)) * functional.linear(rows, up), down)
+        functional.linear(act(functional.linear(rows, gate)) * functional.linear(rows, up), down)
         for i, (rows, gate, up, down) in enumerate(triples)
         if len(rows) or (i == 0 and not len(x))  # so that the weights join the graph where no row came at all
     ]
