@@ -48,17 +48,26 @@ def _missing(runs: Runs, known: Mapping[str, Any]) -> str:
     lost = {name: count for name, count in short.items() if count > 0}
     twice = {name: count for name, count in short.items() if count < 0}
     if lost:
-        return f"{sum(lost.values()):,} parameters are on no rank: {_places(list(lost))} dropped"
+        return f"{sum(lost.values()):,} parameters are on no rank: {_places(lost, shapes)}"
     if twice:
         return f"the ranks' parts of {_pattern(list(twice), shapes)} overlap"
     return ""
 
 
-def _places(names: Sequence[str]) -> str:
-    layers = sorted({int(name.split(".")[1]) for name in names if name.startswith("layers.")})
-    rest = [name for name in names if not name.startswith("layers.")]
-    one = [f"layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"] if layers else []
-    return " and ".join([*one, *rest[:3]])
+def _places(lost: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Layers of which nothing is left, and parameters of others; parts of what is held in part."""
+    whole = {name for name, count in lost.items() if count == math.prod(shapes[name])}
+    by_layer: dict[str, list[str]] = defaultdict(list)
+    for name in shapes:
+        if name.startswith("layers."):
+            by_layer[name.split(".")[1]].append(name)
+    layers = {layer: names for layer, names in by_layer.items() if whole.issuperset(names)}
+    numbers = ", ".join(sorted(layers, key=int))
+    found = [f"layer{'s' * (len(layers) > 1)} {numbers} dropped"] if layers else []
+    single = whole.difference(*layers.values())
+    found += [f"{_pattern(list(single), shapes)} dropped"] if single else []
+    split = [name for name in lost if name not in whole]
+    return " and ".join([*found, *([f"parts of {_pattern(split, shapes)}"] if split else [])])
 
 
 def _causes(case: Case, runs: Runs, known: Mapping[str, Any], tolerance: float, step: int) -> list[str]:
