@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from meshwright.train.launch.pool import RankPool
+from meshwright.train.loop.run import Outcome
+from meshwright.train.loop.steps import Steps
+from meshwright.train.metrics.jsonl import read_steps
 
-from .runs import losses, run, saved_state, saved_tensors
+from .runs import losses, run, saved_state, saved_tensors, work
 
 KEYS = ("step", "loss", "grad_norm", "lr", "target_tokens", "loss_scale", "skipped")
 
@@ -65,3 +68,36 @@ def test_a_run_that_is_done_has_nothing_left_to_do(ranks: RankPool, tmp_path: Pa
     log = (tmp_path / "logs" / "rank-0000.log").read_text()
     assert "nothing is left to do" in log
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
+
+
+def read_late(folder: str, flags: dict[str, str], stop_after: int | None) -> Outcome:
+    """A run that reads each step's numbers when the next one is under way, as on a GPU."""
+    made = Steps.__init__
+
+    def late(self: Steps, *arguments: Any) -> None:
+        made(self, *arguments)
+        self._lag = 1
+
+    Steps.__init__ = late  # type: ignore[method-assign]
+    try:
+        return work(folder, "ddp2", flags, stop_after)
+    finally:
+        Steps.__init__ = made  # type: ignore[method-assign]
+
+
+def test_numbers_that_are_read_a_step_late_are_the_same(ranks: RankPool, tmp_path: Path) -> None:
+    flags = {"train.steps": "6", "checkpoint.every": "2"}
+    whole = run(ranks, tmp_path / "whole", "ddp2", **{name.replace(".", "__"): value for name, value in flags.items()})
+    folder = tmp_path / "late"
+    stopped = ranks.run(read_late, str(folder), flags, 3, world=2)
+    # The signal of step 3 is known when step 4 is done.
+    assert [outcome.steps for outcome in stopped] == [4, 4]
+    assert all(outcome.exit_code == 143 for outcome in stopped)
+    assert len(read_steps(folder / "metrics.jsonl")) == 4
+    assert ranks.run(read_late, str(folder), flags, None, world=2) == [Outcome(6, None)] * 2
+    late = read_steps(folder / "metrics.jsonl")
+    assert [[s.get(key) for key in KEYS] for s in late] == [[s.get(key) for key in KEYS] for s in whole]
+
+
+def test_a_signal_in_the_last_step_stops_nothing(ranks: RankPool, tmp_path: Path) -> None:
+    assert ranks.run(work, str(tmp_path), "ddp2", {"train.steps": "2"}, 2, world=2) == [Outcome(2, None)] * 2
