@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from meshwright.check.case import Case
 from meshwright.check.every import every_layout
 from meshwright.check.sweep import Sweep
 from meshwright.train.config.models import model_to_train
@@ -33,7 +34,7 @@ def test_three_axes_on_eight_ranks_compute_what_one_process_computes(ranks8: Ran
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("model", ["tiny-llama", "tiny-mixtral"])
 def test_presets_agree_within_the_promised_tolerances(ranks: RankPool, model: str, dtype: str) -> None:
-    case = nano("llama", model=model, dtype=dtype, seq_len=32, global_batch=16, steps=3)
+    case = Case(model, dtype, seq_len=32, global_batch=16, steps=3)
     layouts = every_layout(case, model_to_train(model), 2)
     with Sweep(case, layouts, pool=ranks) as sweep:
         assert failures(sweep.run()) == []
