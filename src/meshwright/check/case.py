@@ -13,6 +13,8 @@ from meshwright.train.optim.config import OptimConfig
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 """Relative, by dtype."""
+EPSILON = {"float64": 1e-4, "float32": 0.1}
+"""AdamW's, by dtype; gradients are clipped to a norm of 1."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,9 @@ class Case:
 
     @property
     def optim(self) -> OptimConfig:
-        """A large epsilon for AdamW: with 1e-8 a gradient of 1e-9, all rounding, would move a parameter by a tenth of
-        a step, and every update would differ."""
-        more = {"eps": 1e-4} if self.optimizer == "adamw" else {}
+        """AdamW with a large epsilon: it divides a gradient by its own size, and one that is all rounding would move
+        its parameter by a whole step. With epsilon above the rounding of the largest gradient it does not."""
+        more = {"eps": EPSILON[self.dtype]} if self.optimizer == "adamw" else {}
         return OptimConfig(name=self.optimizer, lr=self.lr, weight_decay=0.1, **more)  # type: ignore[arg-type]
 
 
