@@ -17,14 +17,12 @@ MODELS = Path(__file__).parent / "models"
 
 
 COMPLETE = {
-    "llama": "ddp2, zero1:2, zero2:2, fsdp2, hsdp2x2, tp2, tp4, tp2:nosp, cp2:ring, cp4:ulysses, ddp2 cp2:ring, "
-    "fsdp2 tp2, zero1:2 cp2:allgather, pp2:gpipe, pp2:1f1b, pp2:zbvzerobubble, pp4:1f1b, tp2 pp2:interleaved1f1b:2, "
-    "ddp2 pp2:loopedbfs:2, cp2:ulysses pp2:interleavedzerobubble:2, cp2:allgather pp2:dualpipev, fsdp2 ac:selective, "
-    "fsdp2 pp2:zbvzerobubble, "
+    "llama": "ddp2, zero1:2, zero2:2, fsdp2, hsdp2x2, tp2, tp4, tp2:nosp ac:selective, ddp2 cp2:ring, fsdp2 tp2, "
+    "pp2:gpipe, pp2:1f1b, pp2:zbvzerobubble, tp2 pp2:interleaved1f1b:2, ddp2 pp2:loopedbfs:2, "
+    "cp2:ulysses pp2:interleavedzerobubble:2, cp2:allgather pp2:dualpipev, fsdp2 pp2:zbvzerobubble, "
     "tp2 pp2:zbvzerobubble ac:full, fsdp2 offload:optimizer+parameters",
-    "mixtral": "ddp2 ep2, tp2 ep2, tp2, tp2:nosp, cp2:ring ep2, fsdp4 ep2, hsdp2x2 ep4, fsdp2 tp2 ep4, "
-    "tp2 pp2:zbvzerobubble ep2",
-    "tied": "pp2:1f1b, pp4:1f1b, pp2:dualpipev, tp2 pp2:1f1b, fsdp2 pp2:1f1b",
+    "mixtral": "ddp2 ep2, tp2, tp2:nosp, cp2:ring ep2, fsdp4 ep2, fsdp2 tp2 ep4, tp2 pp2:zbvzerobubble ep2",
+    "tied": "pp2:1f1b, pp4:1f1b, pp2:dualpipev, fsdp2 pp2:1f1b",
     "gpt2": "tp2, tp2:nosp, fsdp2 cp2:ring, tp2 pp2:1f1b",
     "qwen3": "tp4, fsdp2 tp2",
     "qwen2-moe": "fsdp2 tp2 ep2, tp2:nosp, ddp2 pp2:1f1b ep2",
