@@ -1,10 +1,10 @@
 """Speed of the layouts on two CPU ranks, beside plain PyTorch scripts, in one run.
 
-    OMP_NUM_THREADS=1 python benchmarks/train_speed.py [ROUNDS] [STEPS]
+    OMP_NUM_THREADS=1 python benchmarks/train_speed.py [STEPS]
 
 Model bench-6m (dim 256, 6 layers, 16 heads, SwiGLU 768, vocabulary 2,048), sequences of 256, fp32, AdamW, 2,048 tokens
-a step, one thread a rank. Programs take turns within a round, in another order each round; a ratio is the median over
-rounds of the ratio within a round, so that a slow minute slows both sides.
+a step, one thread a rank. All programs live in the same two ranks and take turns step by step, in another order each
+time; a ratio is the median over steps of the ratio of two steps of one turn, so that a slow minute slows both sides.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -26,6 +27,8 @@ LAYOUTS = (
     "ddp2 mbs4", "fsdp2 mbs4", "zero1:2 mbs4", "zero2:2 mbs4", "tp2 mbs8",
     "pp2:gpipe mbs2", "pp2:1f1b mbs2", "pp2:interleaved1f1b:3 mbs2", "pp2:interleavedzerobubble:3 mbs2",
     "pp2:zbvzerobubble mbs2", "pp2:dualpipev mbs2",
+    # By hand, so that the head does not lie beside as many layers as the other rank has.
+    "pp2:zbvzerobubble mbs2 stages:2-1-2-1", "pp2:dualpipev mbs2 stages:2-1-2-1",
 )  # fmt: skip
 WARM_UP = 2
 GOALS = (
@@ -37,8 +40,12 @@ GOALS = (
 )
 
 
-def layout_steps(text: str, steps: int) -> list[float]:
-    """Seconds of each step of a layout on this rank: what `meshwright train` does in a step."""
+Program = Callable[[int], None]
+"""One step on this rank, the loss read at its end."""
+
+
+def layout_program(text: str) -> Program:
+    """A layout's step: what `meshwright train` does in one."""
     from meshwright.modes.mesh import make_mesh
     from meshwright.modes.options import Options
     from meshwright.spec import parse_layout
@@ -55,43 +62,45 @@ def layout_steps(text: str, steps: int) -> list[float]:
     optimizer = make_optimizer(step.parallel.parts, OptimConfig(lr=8e-4))
     rows, micro = BATCH // layout.data, layout.micro_batch
     positions = torch.arange(SEQ).expand(micro, -1).contiguous()
-    seconds = []
-    for index in range(steps):
+
+    def run(index: int) -> None:
         generator = torch.Generator().manual_seed(index * 1000 + mesh.index("data"))
         tokens = torch.randint(2048, (rows, SEQ + 1), generator=generator)
         batches = [Batch(t[:, :-1].contiguous(), t[:, 1:].contiguous(), positions) for t in tokens.split(micro)]
-        dist.barrier()
-        begin = time.perf_counter()
         done = update(step, optimizer, batches, target_tokens=TOKENS, max_norm=1.0)
         share = done.share if step.reports else torch.zeros_like(done.share)
         dist.all_reduce(share)
         share.item()
-        seconds.append(time.perf_counter() - begin)
-    return seconds
+
+    return run
+
+
+def seconds_of_steps(steps: int) -> dict[str, list[float]]:
+    """Seconds of each step of each program on this rank."""
+    from plain import scripts
+
+    programs: dict[str, Program] = {"plain ddp": scripts.ddp(BATCH // 2), "plain fsdp2": scripts.fsdp2(BATCH // 2)}
+    programs |= {name: layout_program(name) for name in LAYOUTS}
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    for index in range(WARM_UP + steps):
+        order = list(programs)
+        random.Random(index).shuffle(order)
+        for name in order:
+            dist.barrier()
+            begin = time.perf_counter()
+            programs[name](index)
+            seconds[name].append(time.perf_counter() - begin)
+    return {name: values[WARM_UP:] for name, values in seconds.items()}
 
 
 def main() -> None:
-    from plain import scripts
-
     from meshwright.train.launch.pool import RankPool
 
-    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
-    rounds, steps = (*numbers, *(5, 12)[len(numbers) :])
-    speeds: dict[str, list[float]] = {name: [] for name in (*PLAIN, *LAYOUTS)}
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 30
     with RankPool(2) as pool:
-        for index in range(rounds):
-            order = list(speeds)
-            random.Random(index).shuffle(order)
-            for name in order:
-                if name == "plain ddp":
-                    found = pool.run(scripts.ddp, steps, BATCH // 2, timeout=300)
-                elif name == "plain fsdp2":
-                    found = pool.run(scripts.fsdp2, steps, BATCH // 2, timeout=300)
-                else:
-                    found = pool.run(layout_steps, name, steps, timeout=300)
-                slowest = [max(pair) for pair in zip(*found, strict=True)][WARM_UP:]
-                speeds[name].append(TOKENS / median(slowest))
-                print(f"round {index + 1}: {name:34s} {speeds[name][-1]:8,.0f} tokens/s", file=sys.stderr, flush=True)
+        first, second = pool.run(seconds_of_steps, steps, timeout=60 + 30 * steps)
+    slowest = {name: [max(pair) for pair in zip(first[name], second[name], strict=True)] for name in first}
+    speeds = {name: [TOKENS / seconds for seconds in values] for name, values in slowest.items()}
     best = max((name for name in LAYOUTS if name.startswith("pp")), key=lambda name: median(speeds[name]))
     print("| program | tokens/s, median | best |\n| --- | ---: | ---: |")
     for name, values in speeds.items():

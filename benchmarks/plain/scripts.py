@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -14,32 +13,30 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 
-def ddp(steps: int, sequences: int) -> list[float]:
-    """Seconds of each step on this rank's `sequences`."""
-    return _train(lambda model: DistributedDataParallel(model), steps, sequences)
+def ddp(sequences: int) -> Callable[[int], None]:
+    """A step on this rank's `sequences`."""
+    return _program(lambda model: DistributedDataParallel(model), sequences)
 
 
-def fsdp2(steps: int, sequences: int) -> list[float]:
-    """Seconds of each step on this rank's `sequences`."""
+def fsdp2(sequences: int) -> Callable[[int], None]:
+    """A step on this rank's `sequences`."""
 
     def shard(model: nn.Module) -> nn.Module:
         for block in model.layers:
             fully_shard(block)
         return fully_shard(model)
 
-    return _train(shard, steps, sequences)
+    return _program(shard, sequences)
 
 
-def _train(wrap: Callable[[nn.Module], nn.Module], steps: int, sequences: int) -> list[float]:
+def _program(wrap: Callable[[nn.Module], nn.Module], sequences: int) -> Callable[[int], None]:
     torch.manual_seed(0)
     model = wrap(Llama())
     optimizer = torch.optim.AdamW(model.parameters(), lr=8e-4)
-    seconds = []
-    for step in range(steps):
-        generator = torch.Generator().manual_seed(step * 1000 + dist.get_rank())
+
+    def run(index: int) -> None:
+        generator = torch.Generator().manual_seed(index * 1000 + dist.get_rank())
         tokens = torch.randint(VOCAB, (sequences, SEQ + 1), generator=generator)
-        dist.barrier()
-        begin = time.perf_counter()
         loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -48,5 +45,5 @@ def _train(wrap: Callable[[nn.Module], nn.Module], steps: int, sequences: int) -
         loss = loss.detach()
         dist.all_reduce(loss)
         loss.item()
-        seconds.append(time.perf_counter() - begin)
-    return seconds
+
+    return run

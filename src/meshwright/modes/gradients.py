@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from meshwright.modes.parallelize import Parallel
 from meshwright.modes.parts import Part
 from meshwright.modes.replicated import sum_in_buckets
-from meshwright.modes.sharded import before_micro_batch, give_back
+from meshwright.modes.sharded import after_backward, before_micro_batch, give_back
 from meshwright.spec.errors import RequestError
 
 
@@ -31,7 +31,8 @@ def micro_batch(parallel: Parallel, *, last: bool) -> Iterator[None]:
     """
     runner, layout = parallel.runners[0], parallel.mesh.layout
     if parallel.sharded:
-        before_micro_batch(parallel.stages[0], layout.zero_stage, last)
+        fresh = last and all(part.parameter.grad is None for part in parallel.parts)
+        before_micro_batch(parallel.stages[0], layout.zero_stage, last, fresh)
     if isinstance(runner, DistributedDataParallel) and not last:
         if runner.static_graph:
             # DDP learns the graph from the first backward, even one that does not talk, and then waits for as many.
@@ -50,6 +51,8 @@ def complete_gradients(parallel: Parallel) -> None:
     """
     mesh, parts = parallel.mesh, parallel.parts
     bucket = parallel.options.bucket_mb * 2**20
+    for stage in parallel.stages if parallel.sharded else ():
+        after_backward(stage)
     if not parallel.sharded:
         if mesh.layout.stages > 1:
             _sum([part for part in parts if not _is_expert(parallel, part)], mesh.group("data"), bucket)

@@ -26,6 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
+from meshwright.modes.late_sums import LateSums
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.options import Options
 
@@ -62,7 +63,9 @@ def shard(
     for block in blocks:
         apply(block, _plane(mesh, "replicate", "shard"), stage3)
     apply(module, _plane(mesh, "replicate", "shard"), False)
-    _tune(module, options, blocks)
+    late = _late_sums(module, mesh, options, bool(experts))
+    module.late_sums = late  # type: ignore[assignment]
+    _tune(module, options, blocks, mesh.device, late)
     _allocate(module, torch.device("cpu") if moved else mesh.device)
     return module
 
@@ -80,7 +83,17 @@ def _plane(mesh: Mesh, outer: str, inner: str) -> DeviceMesh:
     return mesh.plane(outer, inner) if mesh.size(outer) > 1 else mesh.axes[inner]
 
 
-def _tune(module: nn.Module, options: Options, blocks: list[nn.Module]) -> None:
+def _late_sums(module: nn.Module, mesh: Mesh, options: Options, experts: bool) -> LateSums | None:
+    """Where FSDP2 reads no sum right after it: on no GPU, without replicas to sum over next, and nothing to cast."""
+    replicas = mesh.size("replicate") > 1 or (experts and mesh.size("expert_replicate") > 1)
+    travels = options.reduce_dtype or options.dtype
+    casts = travels is not None and any(parameter.dtype != travels for parameter in module.parameters())
+    return None if mesh.device.type != "cpu" or replicas or casts else LateSums(options.rate_limit)
+
+
+def _tune(
+    module: nn.Module, options: Options, blocks: list[nn.Module], device: torch.device, late: LateSums | None
+) -> None:
     for state in units(module):
         # Sums, not means: the loss is divided once, by the global number of target tokens. Gloo has no scaled sum.
         state.set_force_sum_reduction_for_comms(True)
@@ -89,10 +102,17 @@ def _tune(module: nn.Module, options: Options, blocks: list[nn.Module]) -> None:
     if hasattr(module, "set_reduce_scatter_max_input_buffers"):
         module.set_reduce_scatter_max_input_buffers(max(options.rate_limit, 1))
     sharded: list[FSDPModule] = [block for block in blocks if isinstance(block, FSDPModule)]
+    if device.type == "cpu":
+        # Without streams a gather is under way beside the blocks before it only where it is told to be, and asked for.
+        for unit in units(module):
+            unit._set_unshard_async_op(options.prefetch > 0)
+            if late is not None:
+                unit.set_custom_reduce_scatter(late)
     if options.prefetch == 0:
         for unit in units(module):
             unit.set_modules_to_backward_prefetch([unit])  # there already; with an empty list FSDP2 gathers one ahead
-    elif options.prefetch > 1:
+    elif options.prefetch > 1 or device.type == "cpu":
+        module.set_modules_to_forward_prefetch(sharded[: options.prefetch])
         for i, block in enumerate(sharded):
             block.set_modules_to_forward_prefetch(sharded[i + 1 : i + 1 + options.prefetch])
             block.set_modules_to_backward_prefetch(sharded[max(i - options.prefetch, 0) : i][::-1])
@@ -103,13 +123,26 @@ def units(module: nn.Module) -> Iterable[FSDPModule]:
     return [child for child in module.modules() if isinstance(child, FSDPModule)]
 
 
-def before_micro_batch(module: nn.Module, zero_stage: int, last: bool) -> None:
-    """What FSDP2 is to do after the backward of one micro-batch outside of a pipeline."""
+def before_micro_batch(module: nn.Module, zero_stage: int, last: bool, fresh: bool) -> None:
+    """Tell FSDP2 of one micro-batch outside of a pipeline. `fresh`: no parameter has a gradient yet."""
     assert isinstance(module, FSDPModule)
+    if zero_stage < 3 and module._get_fsdp_state()._is_root:
+        # All will be whole until the step ends: every gather is sent off before the first block computes. In the very
+        # first step FSDP2 does not know its root yet.
+        for unit in units(module):
+            unit.unshard(async_op=True)
+    if isinstance(module.late_sums, LateSums):
+        module.late_sums.late = last and fresh
     module.set_is_last_backward(last)
     module.set_requires_gradient_sync(last or zero_stage >= 2)
     module.set_requires_all_reduce(last)
     module.set_reshard_after_backward(zero_stage == 3)
+
+
+def after_backward(module: nn.Module) -> None:
+    """Gradients are whole afterwards."""
+    if isinstance(module.late_sums, LateSums):
+        module.late_sums.land()
 
 
 def give_back(module: nn.Module) -> None:
