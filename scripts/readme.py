@@ -54,7 +54,7 @@ def session(*arguments: str) -> str:
 
 def speed() -> str:
     """The layouts' speed beside plain scripts; takes some minutes of a quiet machine."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "train_speed.py"), "--markdown"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "train_speed.py")]
     process = subprocess.run(
         command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )

@@ -12,6 +12,7 @@ Use it across nodes, with many micro-batches; not with few: ranks idle.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ from torch.distributed.pipelining import schedules as torch_schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
 
 from meshwright.modes.mesh import Mesh
+from meshwright.modes.ranges import named
 from meshwright.spec.layout import MULTI_STAGE_SCHEDULES
 
 Schedule = PipelineScheduleSingle | PipelineScheduleMulti
@@ -56,7 +58,7 @@ def make_schedule(
     for module, index in zip(stages, indices, strict=True):
         known = shapes(index == 0, index == total - 1) if shapes else (None, None)
         wrapped.append(
-            PipelineStage(
+            _NamedStage(
                 module,
                 index,
                 total,
@@ -74,6 +76,24 @@ def make_schedule(
     kind = _CLASSES[layout.schedule]
     several = layout.schedule in MULTI_STAGE_SCHEDULES
     return kind(wrapped if several else wrapped[0], micro_batches, loss_fn=loss, scale_grads=False)  # type: ignore
+
+
+class _NamedStage(PipelineStage):
+    """A stage whose actions have names in a trace, whichever schedule asks for them."""
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        with named("forward", self.stage_index, fwd_chunk_id):
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
+    ) -> Any:
+        with named("backward" if full_backward else "input", self.stage_index, bwd_chunk_id):
+            return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> Any:
+        with named("weight", self.stage_index, bwd_chunk_id):
+            return super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
 
 def _whole_backward() -> Callable[[], None]:

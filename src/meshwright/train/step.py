@@ -18,6 +18,7 @@ from meshwright.modes.forward_only import forward_only
 from meshwright.modes.gradients import complete_gradients, end_step, micro_batch
 from meshwright.modes.parallelize import Parallel
 from meshwright.modes.pipeline import Schedule, make_schedule
+from meshwright.modes.ranges import named
 from meshwright.modes.vocabulary import cross_entropy_sum
 from meshwright.train.batch import Batch
 
@@ -45,7 +46,8 @@ class Step:
         self._scale = loss_scale / max(target_tokens, 1)
         self._balance(len(micro_batches), micro_batches[0].tokens.size(0), loss_scale)
         total = self._pipeline(micro_batches) if self.parallel.mesh.layout.stages > 1 else self._plain(micro_batches)
-        complete_gradients(self.parallel)
+        with named("reduce"):
+            complete_gradients(self.parallel)
         return total / loss_scale
 
     @property
@@ -84,8 +86,10 @@ class Step:
         for i, batch in enumerate(micro_batches):
             last = i == len(micro_batches) - 1
             with micro_batch(self.parallel, last=last):
-                loss = self._loss_sum(self._out(runner, batch), batch.targets) * self._scale
-                loss.backward()  # type: ignore[no-untyped-call]
+                with named("forward", micro_batch=i):
+                    loss = self._loss_sum(self._out(runner, batch), batch.targets) * self._scale
+                with named("backward", micro_batch=i):
+                    loss.backward()  # type: ignore[no-untyped-call]
             total = total + loss.detach()
         return total
 

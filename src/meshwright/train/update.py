@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from meshwright.modes.parts import Part
+from meshwright.modes.ranges import named
 from meshwright.train.batch import Batch
 from meshwright.train.optim.norm import clip, global_norm
 from meshwright.train.optim.optimizer import PartOptimizer
@@ -47,16 +48,19 @@ def update(
     parts = step.parallel.parts
     scale = scaler.scale if scaler else 1.0
     share = step.run(micro_batches, target_tokens=target_tokens, loss_scale=scale)
-    norm = global_norm(parts)
+    with named("clip"):
+        norm = global_norm(parts)
     if look is not None:
         look(parts)
     good = scaler is None or scaler.good(norm)
     if good:
-        clip(parts, norm, max_norm, scale=scale)
-        optimizer.step()
-        if optimizer.config.name in SUMMING:
-            for table in step.parallel.tied:
-                table.equalise()
+        with named("clip"):
+            clip(parts, norm, max_norm, scale=scale)
+        with named("optimizer"):
+            optimizer.step()
+            if optimizer.config.name in SUMMING:
+                for table in step.parallel.tied:
+                    table.equalise()
     if scaler:
         scaler.update(good)
     optimizer.zero_grad()

@@ -1,0 +1,60 @@
+"""Sets of time spans: arrays [n, 2] of begin and end, sorted and disjoint once `union` has seen them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Spans = NDArray[np.float64]
+NONE: Spans = np.empty((0, 2))
+
+
+def union(spans: Iterable[tuple[float, float]] | Spans) -> Spans:
+    """The moments that lie in any of `spans`, as sorted, disjoint spans. Empty and negative spans are left out."""
+    given = np.asarray(spans if isinstance(spans, np.ndarray) else list(spans), dtype=np.float64).reshape(-1, 2)
+    given = given[given[:, 1] > given[:, 0]]
+    if not len(given):
+        return NONE
+    given = given[np.argsort(given[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(given[:, 1])
+    first = np.concatenate(([True], given[1:, 0] > reached[:-1]))
+    begins = given[first, 0]
+    ends = np.concatenate((reached[np.flatnonzero(first)[1:] - 1], reached[-1:]))
+    return np.stack((begins, ends), axis=1)
+
+
+def total(spans: Spans) -> float:
+    """How long disjoint spans are together."""
+    return float((spans[:, 1] - spans[:, 0]).sum())
+
+
+def intersection(a: Spans, b: Spans) -> Spans:
+    """The moments in both of two sets of disjoint spans."""
+    found = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        begin, end = max(a[i, 0], b[j, 0]), min(a[i, 1], b[j, 1])
+        if begin < end:
+            found.append((begin, end))
+        if a[i, 1] < b[j, 1]:
+            i += 1
+        else:
+            j += 1
+    return np.array(found).reshape(-1, 2)
+
+
+def within(spans: Spans, begin: float, end: float) -> Spans:
+    """The part of disjoint spans between two moments."""
+    return union(np.clip(spans, begin, end))
+
+
+def difference(a: Spans, b: Spans) -> Spans:
+    """The moments in `a` and not in `b`; both disjoint."""
+    if not len(a):
+        return NONE
+    begin, end = a[0, 0], a[-1, 1]
+    inner = within(b, begin, end)
+    edges = np.concatenate(([begin], inner.reshape(-1), [end])).reshape(-1, 2)
+    return intersection(a, union(edges))

@@ -1,0 +1,1 @@
+"""Report: charts and pages of what `bench` measured."""
