@@ -99,6 +99,16 @@ def _set_environment(place: Place) -> None:
         MASTER_ADDR=place.address,
         MASTER_PORT=str(place.port),
     )
-    if place.launcher == "local" and sys.platform.startswith("linux"):
-        # The name of a laptop often leads to an address that is not there; ranks of one machine need none.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if sys.platform.startswith("linux") and "GLOO_SOCKET_IFNAME" not in os.environ:
+        interface = _interface(place)
+        if interface is not None:
+            os.environ["GLOO_SOCKET_IFNAME"] = interface
+
+
+def _interface(place: Place) -> str | None:
+    """Where gloo listens: left alone it asks the host's name, which often leads to an address that is not there."""
+    if place.world_size == place.local_world_size:
+        return "lo"  # ranks of one machine need no other
+    from meshwright.train.launch.interfaces import interface_between_nodes
+
+    return interface_between_nodes(place.address)
