@@ -1,0 +1,160 @@
+"""Fit: alpha and beta of each tier, such that `cost.collectives` tells the measured times.
+
+The cost model's time of a collective is linear in three numbers of a tier: the latency of a hop, the seconds a byte,
+and the overhead of a collective. Their coefficients are read off the cost model itself, by pricing each message with
+one of the three at 1 and the others at 0, so that the fit and the model cannot drift apart.
+
+The sum of the absolute relative errors is made small (iteratively reweighted least squares), with no number below zero:
+sizes from 8 B to 1 GiB count alike, and a size at which the library changes its protocol does not bend the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.bench.comms.operations import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, INTER, INTRA, REDUCE_SCATTER, SEND
+from meshwright.bench.comms.result import Row, TierFit
+from meshwright.cost.collectives import (
+    Tiers,
+    all_gather_seconds,
+    all_reduce_seconds,
+    all_to_all_seconds,
+    reduce_scatter_seconds,
+)
+from meshwright.spec.units import binary
+
+Array = NDArray[np.float64]
+ROUNDS = 60
+SMALLEST = 1e-3
+"""Relative errors below this one count alike."""
+_PRICE: Mapping[str, Callable[[float, Tiers], Any]] = {
+    ALL_REDUCE: all_reduce_seconds,
+    ALL_GATHER: all_gather_seconds,
+    REDUCE_SCATTER: reduce_scatter_seconds,
+    ALL_TO_ALL: all_to_all_seconds,
+    SEND: lambda size, t: _send_seconds(size, t),
+}
+"""Of the operations that the cost model prices; it uses no broadcast."""
+
+
+def fit_tiers(rows: Sequence[Row], ranks_per_node: int) -> tuple[TierFit, ...]:
+    """The tiers that `rows` know of, inside a node first; rows without a time are passed over.
+
+    Between nodes, what happens inside them is taken from the first fit, and `bytes_per_s` is of a whole node, which has
+    `ranks_per_node` devices: each group gets its share of it.
+    """
+    found: list[TierFit] = []
+    for tier in (INTRA, INTER):
+        known = [r for r in rows if r.line.tier == tier and r.seconds and r.operation in _PRICE and r.line.ranks > 1]
+        if known:
+            found.append(_fit(known, tier, ranks_per_node, found[0] if found else None))
+    return tuple(found)
+
+
+def priced_seconds(row: Row, fits: Sequence[TierFit], ranks_per_node: int) -> float | None:
+    """What the cost model says of a row with these fits; None: it has no formula or no fit for it."""
+    by_tier = {one.tier: one for one in fits}
+    own = by_tier.get(row.line.tier)
+    if own is None or row.operation not in _PRICE:
+        return None
+    intra = by_tier.get(INTRA)
+    return _price(row, own, intra, ranks_per_node, own.latency_s, 1 / own.bytes_per_s, own.overhead_s)
+
+
+def _fit(rows: Sequence[Row], tier: str, ranks_per_node: int, intra: TierFit | None) -> TierFit:
+    """One tier. Between nodes the overhead inside a node stays, if it is known: the cost model has one for both."""
+
+    def price(row: Row, alpha: float, per_byte: float, overhead: float) -> float:
+        return _price(row, None, intra if tier == INTER else None, ranks_per_node, alpha, per_byte, overhead)
+
+    kept = intra.overhead_s if tier == INTER and intra is not None else None
+    measured = np.array([row.seconds for row in rows])
+    base = np.array([price(row, 0.0, 0.0, kept or 0.0) for row in rows])
+    units = [(1.0, 0.0, kept or 0.0), (0.0, 1.0, kept or 0.0), (0.0, 0.0, 1.0)]
+    design = np.array([[price(row, *unit) for unit in units] for row in rows]) - base[:, None]
+    if kept is not None:
+        design = design[:, :2]
+    elif np.linalg.matrix_rank(design / measured[:, None]) < 3:
+        design = design[:, :2]  # one operation in one group: a start cannot be told from its hops
+    solved = least_absolute(design / measured[:, None], (measured - base) / measured)
+    alpha, per_byte, overhead = [*solved.tolist(), kept or 0.0][:3]
+    per_byte = max(per_byte, 1e-15)
+    told = np.array([price(row, alpha, per_byte, overhead) for row in rows])
+    errors = np.abs(told / measured - 1)
+    worst = int(errors.argmax())
+    names = list(dict.fromkeys(row.operation for row in rows))
+    by_name = tuple(
+        (name, float(np.median([e for e, row in zip(errors, rows, strict=True) if row.operation == name])))
+        for name in names
+    )
+    where = f"{rows[worst].operation} of {binary(rows[worst].bytes)} on {rows[worst].line.axis}"
+    return TierFit(
+        tier, alpha, 1 / per_byte, overhead, len(rows), float(np.median(errors)), float(errors[worst]), where, by_name
+    )
+
+
+def _price(
+    row: Row,
+    own: TierFit | None,
+    intra: TierFit | None,
+    ranks_per_node: int,
+    alpha: float,
+    per_byte: float,
+    overhead: float,
+) -> float:
+    """The cost model's seconds of one message; between nodes with what is known of the links inside."""
+    line = row.line
+    rate = 1 / per_byte if per_byte else 1e30
+    if line.tier == INTRA:
+        t = Tiers(line.ranks, line.ranks, rate, rate, alpha, 0.0, overhead)
+    else:
+        within = line.ranks_per_node
+        link = intra.bytes_per_s if own is not None and intra is not None else 1e30
+        t = Tiers(
+            line.ranks, within, link, rate * within / ranks_per_node, intra.latency_s if intra else 0.0, alpha, overhead
+        )
+        if row.operation == SEND:
+            t = Tiers(line.ranks, 1.0, link, rate / ranks_per_node, 0.0, alpha, overhead)
+    return float(_PRICE[row.operation](row.bytes, t))
+
+
+def _send_seconds(size: float, t: Tiers) -> Any:
+    """`cost.collectives.send_seconds` of a message that stays inside its tier."""
+    across = np.asarray(t.nodes) > 1
+    return np.where(across, size / t.inter + t.alpha_inter, size / t.intra + t.alpha_intra) + t.overhead
+
+
+def least_absolute(design: Array, target: Array) -> Array:
+    """x from 0 on that makes the sum of |design x - target| small; a column a number."""
+    weights = np.ones(len(target))
+    best = _non_negative(design, target)
+    for _ in range(ROUNDS):
+        left = np.abs(design @ best - target)
+        weights = 1 / np.sqrt(np.maximum(left, SMALLEST))
+        after = _non_negative(design * weights[:, None], target * weights)
+        if np.allclose(after, best, rtol=1e-9, atol=0):
+            break
+        best = after
+    return best
+
+
+def _non_negative(design: Array, target: Array) -> Array:
+    """Least squares with no number below zero, over every choice of the columns that are not zero: they are few."""
+    columns = design.shape[1]
+    scale = np.maximum(np.abs(design).max(axis=0), 1e-300)
+    best, least = np.zeros(columns), float(target @ target)
+    for count in range(1, columns + 1):
+        for chosen in map(list, combinations(range(columns), count)):
+            part, *_ = np.linalg.lstsq(design[:, chosen] / scale[chosen], target, rcond=None)
+            if (part < 0).any():
+                continue
+            left = design[:, chosen] @ (part / scale[chosen]) - target
+            if float(left @ left) < least * (1 - 1e-12):
+                least, best = float(left @ left), np.zeros(columns)
+                best[chosen] = part / scale[chosen]
+    return best

@@ -1,0 +1,337 @@
+"""`meshwright comms`: what this network, and with --compute this device, can do; written as a cluster file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright.cli.options import JsonOption, one_of
+from meshwright.cli.screen import print_json, progress_line
+
+if TYPE_CHECKING:
+    from meshwright.bench.comms.result import Machine, Row, TierFit
+    from meshwright.bench.comms.session import Wish
+    from meshwright.bench.compute.result import Measured
+    from meshwright.spec.cluster import Cluster
+    from meshwright.train.config.here import Here
+
+EXAMPLES = (
+    "meshwright comms",
+    "meshwright comms --ranks 4 --compute --out this-machine.toml",
+    "meshwright comms --layout 'tp2 fsdp2' --op all-reduce,all-gather --max-bytes 64MiB",
+    "torchrun --nnodes 2 --nproc-per-node 8 … -m -- meshwright comms --out cluster.toml",
+    "meshwright comms --read all_reduce_perf.log alltoall_perf.log --out cluster.toml",
+)
+TIERS, DEVICES, BACKENDS = ("intra", "inter"), ("auto", "cuda", "cpu"), ("auto", "nccl", "gloo")
+MOST_BYTES = 2**36
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line, as the ranks that it starts get it again."""
+
+    ranks: int | None = None
+    layout: str | None = None
+    op: str | None = None
+    min_bytes: str = "8B"
+    max_bytes: str | None = None
+    seconds: float = 60.0
+    iterations: int | None = None
+    compute: bool = False
+    device: str = "auto"
+    backend: str = "auto"
+    device_name: str | None = None
+    out: Path | None = None
+    force: bool = False
+    json: bool = False
+
+    def arguments(self) -> list[str]:
+        """The same as words of a command line, but for `ranks`."""
+        words: list[str] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None or value is False or field.name == "ranks":
+                continue
+            words += [f"--{field.name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        return words
+
+
+def answer(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE…", help="With --read: output of nccl-tests.", show_default=False),
+    ] = None,
+    read: Annotated[
+        bool, typer.Option("--read", help="Measure nothing: take the FILEs as if they were measured here.")
+    ] = False,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Ranks to start here: as many as the layout has, else one a GPU, else two. "
+            "Under torchrun or Slurm those that are there.",
+        ),
+    ] = None,
+    layout: Annotated[
+        str | None, typer.Option(metavar="LAYOUT", help="Measure its axes, each with all its groups at once.")
+    ] = None,
+    op: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="Of all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send/recv; all if not given.",
+        ),
+    ] = None,
+    min_bytes: Annotated[str, typer.Option(metavar="SIZE", help="Smallest message.")] = "8B",
+    max_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Largest message: 1GiB on GPUs, 16MiB on CPUs if not given.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="S", min=0.0, help="Time for all messages, about.")] = 60.0,
+    iterations: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Of each message, instead of --seconds.")
+    ] = None,
+    compute: Annotated[
+        bool, typer.Option("--compute", help="Measure products, attention, memory and layers of this device, too.")
+    ] = False,
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, cuda or cpu.", autocompletion=one_of(DEVICES))
+    ] = "auto",
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, nccl or gloo.", autocompletion=one_of(BACKENDS))
+    ] = "auto",
+    device_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The catalogue's device to write into the file.")
+    ] = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --read: intra or inter, if a FILE does not say.", autocompletion=one_of(TIERS)
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Write a cluster for `plan --cluster FILE.toml`.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.toml.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure what the network can do, fit latency and bandwidth, and write them as a cluster.
+
+    Bandwidths are nccl-tests'. Every message's data is checked. With --compute the device is measured as well, by all
+    ranks at the same time, so that the file describes a whole cluster: on a CPU, this machine.
+
+    Exit code 1: a collective gave wrong data.
+    """  # fmt: skip
+    from meshwright.spec.errors import RequestError
+
+    options = Options(
+        ranks, layout, op, min_bytes, max_bytes, seconds, iterations, compute, device, backend, device_name, out,
+        force, as_json,
+    )  # fmt: skip
+    for name, value, legal in (
+        ("--device", device, DEVICES),
+        ("--backend", backend, BACKENDS),
+        ("--tier", tier, TIERS),
+    ):
+        if value is not None and value not in legal:
+            raise RequestError(f"{name} is {value!r}.", legal)
+    if files and not read:
+        raise RequestError(f"Files are read with --read: meshwright comms --read {files[0]}.")
+    if read:
+        return _read(files or [], tier, options)
+    if tier is not None:
+        raise RequestError("--tier says what a FILE does not: it goes with --read.")
+    return _measure(options)
+
+
+def _read(files: Sequence[Path], tier: str | None, options: Options) -> int:
+    """Rows from files instead of measurements."""
+    from meshwright.bench.comms.reading import read_files
+    from meshwright.spec.errors import RequestError
+
+    if not files:
+        raise RequestError("--read needs the files of nccl-tests' output.")
+    if options.compute:
+        raise RequestError("--compute measures here; it does not go with --read.")
+    _check_out(options)
+    operations = _operations(options.op) if options.op else ()
+    if len(operations) > 1:
+        raise RequestError("With --read, --op names the one operation of a FILE that does not say.", operations)
+    machine, rows, fits = read_files(files, tier, operations[0] if operations else None)
+    _tell(options, machine, rows, fits, None)
+    return 0
+
+
+def _measure(options: Options) -> int:
+    """Start ranks that run this verb again, or be one of them."""
+    from meshwright.train.config.here import look
+
+    here = look(options.device)
+    wish = _wish(options)
+    if here.started:
+        return _join(options, wish, here)
+    _check_out(options)
+    ranks = _ranks(options, wish, here)
+    return _join(options, wish, here) if ranks == 1 else _start(options, ranks)
+
+
+def _start(options: Options, ranks: int) -> int:
+    """Start the ranks here; their logs stay where one failed, for the message names them."""
+    from meshwright.train.launch.environment import LOG_DIR
+    from meshwright.train.launch.local import launch_local, python_module
+
+    folder = tempfile.mkdtemp(prefix="meshwright-comms-")
+    code = 0
+    try:
+        command = python_module("meshwright", ["comms", *options.arguments()])
+        code = launch_local(command, ranks, Path(folder), environment={LOG_DIR: folder})
+    finally:
+        if code != 1:
+            shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _join(options: Options, wish: Wish, here: Here) -> int:
+    """Be one rank; the first one prints and writes."""
+    from meshwright.bench.comms.session import joined, run
+    from meshwright.train.launch.environment import LOG_DIR
+    from meshwright.train.launch.error_files import record_errors
+
+    place = here.place
+    first = place.rank == 0
+    if place.launcher == "single":
+        guard: AbstractContextManager[None] = nullcontext()
+    else:
+        guard = record_errors(place.rank, Path(os.environ.get(LOG_DIR) or tempfile.gettempdir()))
+    with guard, joined(place, wish) as device:
+        if first and here.started and place.launcher != "local":
+            _check_out(options)
+        with progress_line("messages measured") as show:
+            writes = options.out is not None and not options.compute and not options.device_name
+            found = run(place, wish, device, show if first else _silent, writes)
+        measured = None
+        if options.compute:
+            from meshwright.bench.compute.session import measure_compute
+
+            with progress_line("shapes measured") as show:
+                measured = measure_compute(place, device, show if first else _silent)
+        if first:
+            _tell(options, found.machine, found.rows, found.fits, measured)
+    return 0
+
+
+def _silent(done: int, total: int) -> None:
+    """Progress of ranks that nobody looks at."""
+
+
+def _wish(options: Options) -> Wish:
+    from meshwright.bench.comms.measure import Effort
+    from meshwright.bench.comms.operations import OPERATIONS
+    from meshwright.bench.comms.session import Wish
+    from meshwright.spec.errors import RequestError
+    from meshwright.spec.notation import parse_layout
+
+    layout = parse_layout(options.layout) if options.layout is not None else None
+    least = _bytes(options.min_bytes, "--min-bytes")
+    most = _bytes(options.max_bytes, "--max-bytes") if options.max_bytes is not None else None
+    if most is not None and most < least:
+        raise RequestError(f"--max-bytes {options.max_bytes} is less than --min-bytes {options.min_bytes}.")
+    operations = _operations(options.op) if options.op is not None else OPERATIONS
+    effort = Effort(options.seconds, options.iterations)
+    return Wish(layout, operations, least, most, effort, options.device, options.backend)
+
+
+def _bytes(text: str, flag: str) -> int:
+    """A size with a unit, or a whole number of bytes. Raises RequestError."""
+    from meshwright.spec.errors import RequestError
+    from meshwright.spec.units import UnitError, parse_bytes
+
+    try:
+        size = int(text) if text.strip().isdecimal() else int(parse_bytes(text))
+    except UnitError as error:
+        raise RequestError(f"{flag}: {error}") from error
+    if not 1 <= size <= MOST_BYTES:
+        raise RequestError(f"{flag} is {text!r}.", ("8B", "16MiB", "1GiB"))
+    return size
+
+
+def _operations(text: str) -> tuple[str, ...]:
+    from meshwright.bench.comms.operations import OPERATIONS
+    from meshwright.spec.errors import RequestError
+
+    names = tuple(dict.fromkeys(name.strip().lower().replace("_", "-") for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in OPERATIONS:
+            raise RequestError(f"--op: there is no operation {name[:40]!r}.", OPERATIONS)
+    if not names:
+        raise RequestError("--op names no operation.", OPERATIONS)
+    return names
+
+
+def _ranks(options: Options, wish: Wish, here: Here) -> int:
+    """How many ranks to start. Raises RequestError for one that measures nothing."""
+    from meshwright.spec.errors import RequestError
+
+    needed = wish.layout.devices if wish.layout else None
+    ranks = options.ranks or needed or (here.gpus if here.gpus > 1 else 2)
+    if needed is not None and ranks != needed:
+        raise RequestError(
+            f"The layout '{wish.layout}' needs {needed} ranks, --ranks is {ranks}.", (f"--ranks {needed}",)
+        )
+    if ranks == 1 and not options.compute:
+        raise RequestError("One rank has nobody to send to.", ("--ranks 2", "--ranks 1 --compute"))
+    return ranks
+
+
+def _check_out(options: Options) -> None:
+    if options.out is not None:
+        from meshwright.bench.comms.cluster_file import check_free
+
+        check_free(options.out, options.force)
+
+
+def _tell(
+    options: Options,
+    machine: Machine,
+    rows: Sequence[Row],
+    fits: Sequence[TierFit],
+    measured: Measured | None,
+) -> None:
+    """Write the cluster file, then print what was found."""
+    from meshwright.bench.comms.document import comms_document
+    from meshwright.cli.comms_view import show
+
+    cluster = None
+    if options.out is not None:
+        cluster = _write(options.out, options, machine, fits, measured)
+    if options.json:
+        document = comms_document(machine, rows, fits)
+        if measured is not None:
+            from meshwright.bench.compute.document import compute_document
+
+            document["compute"] = compute_document(measured)
+        print_json(document | {"cluster": cluster.name if cluster else None, "file": str(options.out or "") or None})
+        return
+    show(machine, rows, fits, measured)
+    if cluster is not None:
+        print(f"wrote {options.out}: meshwright plan MODEL --cluster {options.out}")
+
+
+def _write(
+    path: Path, options: Options, machine: Machine, fits: Sequence[TierFit], measured: Measured | None
+) -> Cluster:
+    from meshwright.bench.comms.cluster_file import measured_cluster, toml_text, write
+
+    named = replace(machine, catalogue_name=options.device_name) if options.device_name else machine
+    device, host = (measured.device, measured.host_memory_bytes) if measured else (None, None)
+    cluster = measured_cluster(named, fits, device, host)
+    write(path, toml_text(cluster, machine, fits, measured.remarks if measured else ()))
+    return cluster
