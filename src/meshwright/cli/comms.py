@@ -15,6 +15,7 @@ import typer
 
 from meshwright.cli.options import JsonOption, one_of
 from meshwright.cli.screen import print_json, progress_line
+from meshwright.spec.workload import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from meshwright.bench.comms.result import Machine, Row, TierFit
@@ -49,6 +50,7 @@ class Options:
     device: str = "auto"
     backend: str = "auto"
     device_name: str | None = None
+    implementation: str = "eager"
     out: Path | None = None
     force: bool = False
     json: bool = False
@@ -111,6 +113,14 @@ def answer(
     device_name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The catalogue's device to write into the file.")
     ] = None,
+    implementation: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="With --compute: the class of software that constants are fitted for (docs/software.md).",
+            autocompletion=one_of(IMPLEMENTATIONS),
+        ),
+    ] = "eager",
     tier: Annotated[
         str | None,
         typer.Option(
@@ -133,13 +143,14 @@ def answer(
     from meshwright.spec.errors import RequestError
 
     options = Options(
-        ranks, layout, op, min_bytes, max_bytes, seconds, iterations, compute, device, backend, device_name, out,
-        force, as_json,
+        ranks, layout, op, min_bytes, max_bytes, seconds, iterations, compute, device, backend, device_name,
+        implementation, out, force, as_json,
     )  # fmt: skip
     for name, value, legal in (
         ("--device", device, DEVICES),
         ("--backend", backend, BACKENDS),
         ("--tier", tier, TIERS),
+        ("--implementation", implementation, IMPLEMENTATIONS),
     ):
         if value is not None and value not in legal:
             raise RequestError(f"{name} is {value!r}.", legal)
@@ -222,7 +233,9 @@ def _join(options: Options, wish: Wish, here: Here) -> int:
             from meshwright.bench.compute.session import measure_compute
 
             with progress_line("shapes measured") as show:
-                measured = measure_compute(place, device, show if first else _silent)
+                measured = measure_compute(
+                    place, device, found.machine.device, options.implementation, show if first else _silent
+                )
         if first:
             _tell(options, found.machine, found.rows, found.fits, measured)
     return 0

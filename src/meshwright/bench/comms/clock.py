@@ -22,7 +22,7 @@ def durations(run: Callable[[], None], iterations: int, device: torch.device) ->
     nccl-tests. On a GPU events between the runs are read at the end.
     """
     if device.type == "cuda":
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]  # type: ignore[no-untyped-call]
         events[0].record()
         for event in events[1:]:
             run()

@@ -15,9 +15,7 @@ class Sample:
     """product, attention, elementwise, layer, head, optimizer."""
     name: str
     seconds: float
-    """Median, of the slowest rank."""
-    flops: float = 0.0
-    bytes: float = 0.0
+    """Mean over a window, the median of the ranks."""
 
 
 @dataclass(frozen=True, slots=True)
