@@ -10,6 +10,8 @@ from typing import Any
 
 DONE, OUT_OF_MEMORY, FAILED, TIMED_OUT, REFUSED = "done", "out of memory", "failed", "timed out", "refused"
 VERSION = 1
+ONE_PROCESS = "one process"
+"""Label of the run whose loss all others are held against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class Bench:
     """ISO 8601, UTC."""
     command: str
     work: dict[str, Any]
-    """model, parameters, seq_len, global_batch, tokens_per_step, precision, optimizer, steps, warm_up, repeats, seed."""
+    """model, parameters, seq_len, global_batch, tokens_per_step, precision, optimizer, steps, warm_up, repeats."""
     machine: dict[str, Any]
     """device, backend, ranks, nodes, torch, cluster."""
     baseline: str

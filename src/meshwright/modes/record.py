@@ -21,6 +21,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -103,7 +104,7 @@ class Recorder:
         _tap.remove(self._note)
 
     def _note(self, operator: Operator, arguments: tuple[Any, ...]) -> None:
-        self.entries.append(_entry(operator, arguments, self._names))
+        self.entries.append(entry_of(operator, arguments, self._names))
 
 
 def enable_recent(last: int = 64, mesh: Mesh | None = None) -> None:
@@ -131,7 +132,7 @@ class _Recent:
         self._names = AxisNames(mesh)
 
     def note(self, operator: Operator, arguments: tuple[Any, ...]) -> None:
-        self._ring.append(_entry(operator, arguments, self._names))
+        self._ring.append(entry_of(operator, arguments, self._names))
 
     def entries(self) -> list[Entry]:
         while True:
@@ -141,7 +142,13 @@ class _Recent:
                 continue
 
 
-def _entry(operator: Operator, arguments: tuple[Any, ...], names: AxisNames) -> Entry:
+def set_around(around: Around | None) -> None:
+    """What every collective runs in from now on; None: nothing."""
+    _tap.surround(around)
+
+
+def entry_of(operator: Operator, arguments: tuple[Any, ...], names: AxisNames) -> Entry:
+    """The Entry of one call."""
     group = dist.ProcessGroup.unbox(arguments[operator.group])
     ranks = group.size()
     size, sent = operator.read(arguments, group.rank(), ranks)
@@ -171,6 +178,7 @@ def _site() -> str:
 
 _COMM = str(Path(__file__).with_name("comm.py"))
 Listener = Callable[[Operator, tuple[Any, ...]], None]
+Around = Callable[[Operator, tuple[Any, ...]], AbstractContextManager[Any]]
 
 
 class _Tap:
@@ -178,6 +186,7 @@ class _Tap:
 
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
+        self._around: Around | None = None
         self._library: torch.library.Library | None = None
         self._lock = threading.Lock()
 
@@ -194,6 +203,15 @@ class _Tap:
                 self._library._destroy()  # type: ignore[no-untyped-call]
                 self._library = None
 
+    def surround(self, around: Around | None) -> None:
+        """Have every call run in `around(operator, arguments)`."""
+        if around is None:
+            self._around = None
+            self.remove(_nothing)
+        else:
+            self.add(_nothing)
+            self._around = around
+
     def _note_all(self) -> torch.library.Library:
         library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
         for name, operator in OPERATORS.items():
@@ -205,10 +223,18 @@ class _Tap:
         def call(keys: torch.DispatchKeySet, *arguments: Any) -> Any:
             for listener in self._listeners:
                 listener(operator, arguments)
+            around = self._around
             # Gives up the interpreter's lock, which a backend's threads may need before they can take a new call.
-            return overload.redispatch(keys & _BELOW, *arguments)
+            if around is None:
+                return overload.redispatch(keys & _BELOW, *arguments)
+            with around(operator, arguments):
+                return overload.redispatch(keys & _BELOW, *arguments)
 
         return call
+
+
+def _nothing(operator: Operator, arguments: tuple[Any, ...]) -> None:
+    """A listener that only keeps the kernels there."""
 
 
 _tap = _Tap()

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -58,69 +57,26 @@ def launch_local(
     `threads` of a rank's CPU operations: None shares the cores with GPUs, and is 1 without. Raises RequestError with
     the message of a rank that failed with one, or when the folder cannot be written.
     """
-    return _ran(_Job(command, ranks, folder, grace), environment, threads).report()
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How the ranks of a quiet launch ended."""
-
-    cause: Failure | None
-    """What went wrong first; None: nothing did."""
-    timed_out: bool
-    """They took too long, and were stopped."""
-    stopped_by: int | None
-    """The signal by which a person stopped them."""
-
-
-def run_local(
-    command: Sequence[str],
-    ranks: int,
-    folder: Path,
-    *,
-    environment: Mapping[str, str] | None = None,
-    threads: int | None = None,
-    timeout: float | None = None,
-) -> Ended:
-    """`launch_local` for a program that runs many: nothing is printed, all ranks write to their logs.
-
-    After `timeout` seconds (None: never) the ranks are stopped.
-    """
-    job = _ran(_Job(command, ranks, folder, GRACE_SECONDS, quiet=True, timeout=timeout), environment, threads)
-    failures = job.failures()
-    return Ended(root_cause(failures) if failures else None, job.timed_out, job.stopped_by)
-
-
-def _ran(job: _Job, environment: Mapping[str, str] | None, threads: int | None) -> _Job:
-    """`job` after its ranks have ended."""
     try:
-        log_path(job.folder, 0).parent.mkdir(parents=True, exist_ok=True)
-        remove_errors(job.folder)
+        log_path(folder, 0).parent.mkdir(parents=True, exist_ok=True)
+        remove_errors(folder)
     except OSError as error:
-        raise RequestError(f"Cannot write logs into {job.folder}: {error.strerror}.") from error
-    variables = {**os.environ, **_variables(job.ranks, threads), **(environment or {})}
+        raise RequestError(f"Cannot write logs into {folder}: {error.strerror}.") from error
+    variables = {**os.environ, **_variables(ranks, threads), **(environment or {})}
+    job = _Job(command, ranks, folder, grace)
     with job.signals():
         try:
             job.start(variables)
             job.wait()
         finally:
             job.kill()
-    return job
+    return job.report()
 
 
 class _Job:
     """The ranks of one launch."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        ranks: int,
-        folder: Path,
-        grace: float,
-        *,
-        quiet: bool = False,
-        timeout: float | None = None,
-    ) -> None:
+    def __init__(self, command: Sequence[str], ranks: int, folder: Path, grace: float) -> None:
         self.command = list(command)
         self.ranks = ranks
         self.folder = folder
@@ -129,9 +85,6 @@ class _Job:
         self.deaths: list[Failure] = []
         self.marks = {rank: _size(log_path(folder, rank)) for rank in range(ranks)}
         self.stopped_by: int | None = None
-        self.timed_out = False
-        self._quiet = quiet
-        self._deadline = None if timeout is None else time.monotonic() + timeout
         self._ended: set[int] = set()
         self._interrupts = 0
         self._failed_at: float | None = None
@@ -158,8 +111,7 @@ class _Job:
         for rank in range(self.ranks):
             with ExitStack() as stack:
                 # Rank 0 keeps the terminal itself: a progress line needs one.
-                shown = rank == 0 and not self._quiet
-                log = None if shown else stack.enter_context(log_path(self.folder, rank).open("ab"))
+                log = None if rank == 0 else stack.enter_context(log_path(self.folder, rank).open("ab"))
                 process = subprocess.Popen(
                     self.command,
                     env={**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)},
@@ -179,9 +131,7 @@ class _Job:
             running = [process for process in self.processes if process.poll() is None]
             self._note_deaths(alive_at)
             alive_at = time.time()
-            if running and self._deadline is not None and time.monotonic() > self._deadline:
-                self.timed_out = True
-            if not running or self.timed_out or self._interrupts > 1 or self._is_overdue():
+            if not running or self._interrupts > 1 or self._is_overdue():
                 return
             if self._shall_stop() and self._told_at is None:
                 self._told_at = time.monotonic()
@@ -227,15 +177,11 @@ class _Job:
         for process in self.processes:
             process.wait()
 
-    def failures(self) -> list[Failure]:
-        """What ranks said, and the deaths of those that said nothing."""
-        errors = read_errors(self.folder)
-        told = {failure.rank for failure in errors}
-        return errors + [death for death in self.deaths if death.rank not in told]
-
     def report(self) -> int:
         """Say what happened; returns the exit code. Raises RequestError for a rank that said one."""
-        failures = self.failures()
+        errors = read_errors(self.folder)
+        told = {failure.rank for failure in errors}
+        failures = errors + [death for death in self.deaths if death.rank not in told]
         if not failures:
             return 128 + self.stopped_by if self.stopped_by else 0
         cause = root_cause(failures)

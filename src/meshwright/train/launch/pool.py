@@ -82,6 +82,11 @@ class RankPool:
     ) -> None:
         self.close()
 
+    def renew(self) -> None:
+        """Have the next task start in ranks that have run nothing yet."""
+        if self._processes is not None:
+            self._processes.restart()
+
     def close(self) -> None:
         """End the ranks and delete their output."""
         if self._processes is not None:

@@ -1,0 +1,55 @@
+"""Case: one run of one layout, as a file that its ranks read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+FILE = "case.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the ranks of one run are told."""
+
+    flags: Mapping[str, str]
+    """Of `meshwright train`, by dotted path."""
+    steps: int
+    """Timed, with no profiler on."""
+    warm_up: int
+    """Before them; the first two have their memory measured."""
+    traced: int
+    """After them; 0: no trace."""
+
+    def write(self, folder: Path) -> Path:
+        """Save it in `folder`; returns the file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / FILE
+        write_json(path, asdict(self))
+        return path
+
+
+def read_case(path: Path) -> Case:
+    """The Case in a file that `Case.write` wrote."""
+    return Case(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def rank_path(folder: Path, rank: int) -> Path:
+    """Where a rank leaves what it measured."""
+    return folder / f"rank-{rank:05d}.json"
+
+
+def trace_path(folder: Path, rank: int) -> Path:
+    """Where a rank leaves its trace."""
+    return folder / f"trace-{rank:05d}.json.gz"
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(document), encoding="utf-8")
+    os.replace(temporary, path)

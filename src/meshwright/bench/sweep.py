@@ -1,0 +1,228 @@
+"""The sweep: every run in its order, each in fresh ranks, its numbers kept on disk; what is there is not run again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from meshwright.bench.agreement import agreement, with_places
+from meshwright.bench.case import write_json
+from meshwright.bench.crew import Crew, LocalCrew, Outcome
+from meshwright.bench.order import Run, order_runs
+from meshwright.bench.request import Request
+from meshwright.bench.result import DONE, ONE_PROCESS, REFUSED, Bench, Predicted, Row
+from meshwright.bench.rows import loss_error, row_of
+from meshwright.spec.errors import RequestError
+from meshwright.train.config.job import Job
+from meshwright.train.config.read import read_config
+from meshwright.train.config.resolve import resolve
+from meshwright.train.metrics.prediction import predict
+from meshwright.train.metrics.throughput import mfu
+
+REQUEST_FILE = "request.json"
+OUTCOME_FILE = "outcome.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row before it has run."""
+
+    label: str
+    layout: str
+    job: Job | None
+    refused: str = ""
+
+
+class Sweep:
+    """A bench in a folder. Construct it to have everything checked before a rank starts; iterate to run it."""
+
+    def __init__(self, request: Request, folder: Path, *, fresh: bool = False) -> None:
+        """`fresh` forgets the runs of a bench before. Raises RequestError: no layout can run, or another's folder."""
+        self.request, self.folder = request, folder
+        self.entries = {label: _entry(label, layout, request) for label, layout in _rows(request).items()}
+        able = [entry for entry in self.entries.values() if entry.job and entry.label != ONE_PROCESS]
+        if not able:
+            raise RequestError(next(entry.refused for entry in self.entries.values() if entry.refused))
+        self.baseline = request.baseline or able[0].label
+        if self.baseline not in self.entries or self.entries[self.baseline].job is None:
+            raise RequestError(f"The baseline {self.baseline!r} is none of the layouts that can run.", [able[0].label])
+        runnable = [entry.label for entry in self.entries.values() if entry.job]
+        first = [ONE_PROCESS] if ONE_PROCESS in runnable else []
+        self.order = order_runs(runnable, self.baseline, request.repeats, request.seed, first)
+        _claim(folder, request, fresh)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the largest layout."""
+        return max(entry.job.ranks for entry in self.entries.values() if entry.job)
+
+    @property
+    def device(self) -> str:
+        """cuda or cpu."""
+        return next(entry.job.device for entry in self.entries.values() if entry.job)
+
+    def run(self, crew: Crew | None = None, tell: Callable[[Run, Outcome], None] | None = None) -> Iterator[Bench]:
+        """Do the runs that are left; yields the Bench so far after each, and at least once."""
+        outcomes = {run.index: found for run in self.order if (found := self._kept(run))}
+        failed = {run.label for run in self.order if run.index in outcomes and outcomes[run.index].status != DONE}
+        yield self.bench(outcomes)
+        left = [run for run in self.order if run.index not in outcomes]
+        if not left:
+            return
+        own = crew or LocalCrew(self.ranks, self.device)
+        try:
+            for run in left:
+                if run.label not in failed:
+                    outcomes[run.index] = self._do(run, own)
+                    if outcomes[run.index].status != DONE:
+                        failed.add(run.label)
+                    if tell:
+                        tell(run, outcomes[run.index])
+                    yield self.bench(outcomes)
+        finally:
+            if crew is None:
+                own.close()
+
+    def run_folder(self, run: Run) -> Path:
+        """Where the ranks of a run leave what they measured."""
+        word = "".join(letter if letter.isalnum() else "-" for letter in run.label)[:60]
+        return self.folder / "runs" / f"{run.index:03d}-{word}"
+
+    def bench(self, outcomes: Mapping[int, Outcome]) -> Bench:
+        """What is known so far."""
+        rows = with_places([row for entry in self.entries.values() if (row := self._row(entry, outcomes))])
+        reference = next((row.loss for row in rows if row.label in (ONE_PROCESS, self.baseline) and row.loss), ())
+        rows = tuple(replace(row, loss_error=loss_error(row.loss, reference)) if row.loss else row for row in rows)
+        job = next(entry.job for entry in self.entries.values() if entry.job)
+        return Bench(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            command="meshwright " + shlex.join(sys.argv[1:]),
+            work=_work(job, self.request),
+            machine=_machine(job, self.ranks),
+            baseline=self.baseline,
+            rows=rows,
+            agreement=agreement(rows),
+            planned=len(self.order),
+            finished=sum(run.index in outcomes for run in self.order),
+        )
+
+    def _do(self, run: Run, crew: Crew) -> Outcome:
+        entry, folder = self.entries[run.label], self.run_folder(run)
+        assert entry.job is not None
+        folder.mkdir(parents=True, exist_ok=True)
+        case = self.request.case(entry.layout, str(folder), run.repeat)
+        outcome = crew.run(case, entry.job.ranks, folder, self.request.timeout_s)
+        write_json(folder / OUTCOME_FILE, asdict(outcome))
+        return outcome
+
+    def _kept(self, run: Run) -> Outcome | None:
+        """A run's Outcome from before; one that cannot be read is done again."""
+        with suppress(OSError, ValueError, TypeError):
+            return Outcome(**json.loads((self.run_folder(run) / OUTCOME_FILE).read_text(encoding="utf-8")))
+        return None
+
+    def _row(self, entry: Entry, outcomes: Mapping[int, Outcome]) -> Row | None:
+        """None: it has not run yet."""
+        job = entry.job
+        if job is None:
+            return Row(entry.label, entry.layout, 0, REFUSED, entry.refused)
+        own = [outcomes[run.index] for run in self.order if run.label == entry.label and run.index in outcomes]
+        good = [one.ranks for one in own if one.status == DONE]
+        bad = next((one for one in own if one.status != DONE), None)
+        priced, missing = _predicted(job)
+        if not own:
+            return None
+        if not good:
+            assert bad is not None
+            row = Row(entry.label, entry.layout, job.ranks, bad.status, bad.reason)
+        else:
+            row = row_of(entry.label, job.model, job.workload, job.layout, good, bad.status if bad else DONE)
+            row = replace(row, reason=bad.reason if bad else "")
+            if job.peak_flops and row.step:
+                row = replace(row, mfu=mfu(job.model, job.workload, row.step.median, job.ranks, job.peak_flops))
+        return replace(row, predicted=priced, prediction_missing=missing)
+
+
+def _rows(request: Request) -> dict[str, str]:
+    """Label and layout of every row, the single process among them."""
+    rows = dict(request.layouts)
+    return {ONE_PROCESS: "ddp1", **rows} if request.one_process and "ddp1" not in rows else rows
+
+
+def _entry(label: str, layout: str, request: Request) -> Entry:
+    """A row, resolved; with the reason where it cannot run."""
+    try:
+        job = resolve(read_config(None, {**request.flags, "layout": layout, "run": "bench"}))
+    except RequestError as error:
+        return Entry(label, layout, None, str(error))
+    return Entry(label, str(job.layout), job)
+
+
+def _claim(folder: Path, request: Request, fresh: bool) -> None:
+    """Make the folder this request's. Raises RequestError where it is another's, or cannot be written."""
+    path = folder / REQUEST_FILE
+    mine = json.loads(json.dumps({name: value for name, value in asdict(request).items() if name != "options"}))
+    try:
+        if path.exists() and not fresh and json.loads(path.read_text(encoding="utf-8")) != mine:
+            raise RequestError(f"{folder} holds another bench.", ["--out FOLDER", "--fresh to measure anew"])
+        if fresh:
+            for old in folder.glob(f"runs/*/{OUTCOME_FILE}"):
+                old.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, mine)
+    except (OSError, json.JSONDecodeError) as error:
+        raise RequestError(f"{folder} cannot hold a bench: {error}.", ["--out FOLDER", "--fresh"]) from error
+
+
+def _predicted(job: Job) -> tuple[Predicted | None, str]:
+    prediction = predict(job)
+    priced = prediction.estimate
+    if priced is None:
+        return None, prediction.missing
+    found = Predicted(
+        step_seconds=priced.step_seconds,
+        tokens_per_second=priced.tokens_per_second_per_device * job.ranks,
+        memory_bytes=priced.memory.peak_bytes,
+        verdict=priced.memory.verdict,
+        bubble=priced.bubble,
+        time=dict(priced.time),
+        memory=dict(priced.memory.parts),
+    )
+    return found, ""
+
+
+def _work(job: Job, request: Request) -> dict[str, Any]:
+    from meshwright.cost.parameters import parameters
+
+    return {
+        "model": job.model.name,
+        "parameters": parameters(job.model).total,
+        "seq_len": job.workload.seq_len,
+        "global_batch": job.workload.global_batch,
+        "tokens_per_step": job.workload.tokens,
+        "precision": job.workload.precision,
+        "optimizer": job.config.optimizer.name,
+        "steps": request.steps,
+        "warm_up": request.warm_up,
+        "repeats": request.repeats,
+    }
+
+
+def _machine(job: Job, ranks: int) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    return {
+        "device": job.here.gpu if job.device == "cuda" else "CPU",
+        "backend": job.backend,
+        "ranks": ranks,
+        "nodes": max(ranks // job.here.place.local_world_size, 1) if job.here.started else 1,
+        "torch": version("torch"),
+        "cluster": job.cluster.name if job.cluster else "",
+    }
