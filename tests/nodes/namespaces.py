@@ -30,10 +30,12 @@ INTERFACE = "fabric0"
 """The link's end in each namespace."""
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 """No other namespace sees them, so every pair of nodes may have the same."""
+RATE = 200e6 / 8
+"""Of the link of these tests, in bytes/s on the wire: slow enough that it, and not the cores, is the limit."""
 BURST = "128kb"
 """More than the largest packet that segmentation offload makes (64 KiB and headers): tbf would take those apart."""
-LATENCY = "50ms"
-"""How long a packet may wait in the queue, before it is dropped."""
+LATENCY = "400ms"
+"""How long a packet may wait in the queue, before it is dropped: so long that none is. The link is slow, not lossy."""
 PAYLOAD_SHARE = 1448 / 1514
 """TCP payload of a full Ethernet frame of 1500 bytes + 14 of header; tbf counts the frame."""
 PREFIX = "meshwright"

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.nodes import namespaces
-from tests.nodes.namespaces import PAYLOAD_SHARE, Nodes, NodesError, two_nodes
+from tests.nodes.namespaces import PAYLOAD_SHARE, RATE, Nodes, NodesError, two_nodes
 
 RECEIVE = """
 import socket, sys, time
@@ -45,12 +45,12 @@ def _bytes_per_second(nodes: Nodes, address: str, sender: int, mebibytes: int) -
 
 
 def test_bytes_between_nodes_have_the_links_rate(nodes: Nodes) -> None:
-    expected = 200e6 / 8 * PAYLOAD_SHARE
+    expected = RATE * PAYLOAD_SHARE
     assert _bytes_per_second(nodes, nodes.addresses[0], sender=1, mebibytes=24) == pytest.approx(expected, rel=0.05)
 
 
 def test_bytes_inside_a_node_are_not_held_back(nodes: Nodes) -> None:
-    assert _bytes_per_second(nodes, nodes.addresses[0], sender=0, mebibytes=200) > 10 * 200e6 / 8
+    assert _bytes_per_second(nodes, nodes.addresses[0], sender=0, mebibytes=200) > 10 * RATE
 
 
 def test_nodes_are_gone_afterwards_with_all_that_ran_on_them() -> None:
