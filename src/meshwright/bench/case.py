@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-FILE = "case.json"
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -25,10 +23,9 @@ class Case:
     traced: int
     """After them; 0: no trace."""
 
-    def write(self, folder: Path) -> Path:
-        """Save it in `folder`; returns the file."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / FILE
+    def write(self, folder: Path, rank: int) -> Path:
+        """Save it for one rank in `folder`; returns the file."""
+        path = folder / f"case-{rank:05d}.json"
         write_json(path, asdict(self))
         return path
 

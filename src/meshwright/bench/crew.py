@@ -31,6 +31,13 @@ class Crew(Protocol):
     def run(self, case: Case, ranks: int, folder: Path, timeout: float) -> Outcome:
         """Run `case` on the first `ranks` ranks, with `folder` for what they leave; stops them after `timeout` s."""
 
+    def agree(self, known: dict[int, Outcome]) -> dict[int, Outcome]:
+        """The runs that are done already, alike for all who share the work."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes what comes out, and talks."""
+
     def close(self) -> None:
         """End what is still there."""
 
@@ -52,6 +59,13 @@ class LocalCrew:
         except Exception as error:  # whatever it is: the other rows are still worth a run
             return failure(error)
         return Outcome(DONE, ranks=found)
+
+    def agree(self, known: dict[int, Outcome]) -> dict[int, Outcome]:
+        return known
+
+    @property
+    def first(self) -> bool:
+        return True
 
     def close(self) -> None:
         self._pool.close()

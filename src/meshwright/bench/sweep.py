@@ -15,14 +15,19 @@ from typing import Any
 from meshwright.bench.agreement import agreement, with_places
 from meshwright.bench.case import write_json
 from meshwright.bench.crew import Crew, LocalCrew, Outcome
+from meshwright.bench.merged_trace import FILE as TRACE_FILE
+from meshwright.bench.merged_trace import merge_traces
 from meshwright.bench.order import Run, order_runs
 from meshwright.bench.request import Request
 from meshwright.bench.result import DONE, ONE_PROCESS, REFUSED, Bench, Predicted, Row
 from meshwright.bench.rows import loss_error, row_of
 from meshwright.spec.errors import RequestError
+from meshwright.spec.notation import parse_layout
+from meshwright.train.config.here import Here, look
 from meshwright.train.config.job import Job
 from meshwright.train.config.read import read_config
 from meshwright.train.config.resolve import resolve
+from meshwright.train.config.tree import TrainConfig
 from meshwright.train.metrics.prediction import predict
 from meshwright.train.metrics.throughput import mfu
 
@@ -70,25 +75,29 @@ class Sweep:
 
     def run(self, crew: Crew | None = None, tell: Callable[[Run, Outcome], None] | None = None) -> Iterator[Bench]:
         """Do the runs that are left; yields the Bench so far after each, and at least once."""
-        outcomes = {run.index: found for run in self.order if (found := self._kept(run))}
-        failed = {run.label for run in self.order if run.index in outcomes and outcomes[run.index].status != DONE}
-        yield self.bench(outcomes)
-        left = [run for run in self.order if run.index not in outcomes]
-        if not left:
+        outcomes = self._settled({run.index: found for run in self.order if (found := self._kept(run))})
+        if crew is None and len(outcomes) == len(self.order):
+            yield self.bench(outcomes)
             return
         own = crew or LocalCrew(self.ranks, self.device)
         try:
-            for run in left:
-                if run.label not in failed:
+            outcomes = own.agree(outcomes)
+            yield self.bench(outcomes)
+            for run in self.order:
+                if run.index not in outcomes:
                     outcomes[run.index] = self._do(run, own)
-                    if outcomes[run.index].status != DONE:
-                        failed.add(run.label)
+                    outcomes = self._settled(outcomes)
                     if tell:
                         tell(run, outcomes[run.index])
                     yield self.bench(outcomes)
         finally:
             if crew is None:
                 own.close()
+
+    def _settled(self, outcomes: dict[int, Outcome]) -> dict[int, Outcome]:
+        """With the later runs of a row that failed once: they are not tried."""
+        failed = {run.label: outcomes[run.index] for run in self.order if _failed(outcomes.get(run.index))}
+        return {run.index: failed[run.label] for run in self.order if run.label in failed} | outcomes
 
     def run_folder(self, run: Run) -> Path:
         """Where the ranks of a run leave what they measured."""
@@ -119,7 +128,10 @@ class Sweep:
         folder.mkdir(parents=True, exist_ok=True)
         case = self.request.case(entry.layout, str(folder), run.repeat)
         outcome = crew.run(case, entry.job.ranks, folder, self.request.timeout_s)
-        write_json(folder / OUTCOME_FILE, asdict(outcome))
+        if crew.first:
+            if run.repeat == 0:
+                merge_traces(outcome.ranks, folder)
+            write_json(folder / OUTCOME_FILE, asdict(outcome))
         return outcome
 
     def _kept(self, run: Run) -> Outcome | None:
@@ -147,7 +159,14 @@ class Sweep:
             row = replace(row, reason=bad.reason if bad else "")
             if job.peak_flops and row.step:
                 row = replace(row, mfu=mfu(job.model, job.workload, row.step.median, job.ranks, job.peak_flops))
-        return replace(row, predicted=priced, prediction_missing=missing)
+        first = next(run for run in self.order if run.label == entry.label)
+        trace = self.run_folder(first) / TRACE_FILE
+        told = str(trace.relative_to(self.folder)) if trace.exists() else ""
+        return replace(row, predicted=priced, prediction_missing=missing, trace=told)
+
+
+def _failed(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.status != DONE
 
 
 def _rows(request: Request) -> dict[str, str]:
@@ -159,10 +178,20 @@ def _rows(request: Request) -> dict[str, str]:
 def _entry(label: str, layout: str, request: Request) -> Entry:
     """A row, resolved; with the reason where it cannot run."""
     try:
-        job = resolve(read_config(None, {**request.flags, "layout": layout, "run": "bench"}))
+        config = read_config(None, {**request.flags, "layout": layout, "run": "bench"})
+        job = resolve(config, _here(config, parse_layout(layout).devices))
     except RequestError as error:
         return Entry(label, layout, None, str(error))
     return Entry(label, str(job.layout), job)
+
+
+def _here(config: TrainConfig, need: int) -> Here:
+    """What there is to run on; of ranks that a launcher has started, the first `need`, where there are so many."""
+    here = look(config.launch.device)
+    place = here.place
+    if not here.started or need > place.world_size:
+        return here
+    return replace(here, place=replace(place, world_size=need, local_world_size=min(place.local_world_size, need)))
 
 
 def _claim(folder: Path, request: Request, fresh: bool) -> None:

@@ -11,9 +11,8 @@ from meshwright.cli.options import JsonOption, complete_model, one_of
 from meshwright.cli.screen import console, print_error, print_json
 
 if TYPE_CHECKING:
-    from meshwright.bench.crew import Outcome
+    from meshwright.bench.crew import Crew, Outcome
     from meshwright.bench.order import Run
-    from meshwright.bench.request import Request
     from meshwright.bench.result import Bench, Row
     from meshwright.bench.sweep import Sweep
 
@@ -98,7 +97,11 @@ def answer(
         format_layout(parse_layout(baseline)) if baseline else "", single, seed, timeout,
     )  # fmt: skip
     folder = out or Path("runs") / f"bench-{Path(model).stem if '/' in model else model}"
-    found = _measure(Sweep(request, folder, fresh=fresh), folder, request)
+    sweep_ = Sweep(request, folder, fresh=fresh)
+    crew = _crew(sweep_)
+    found = _measure(sweep_, folder, crew)
+    if crew is not None and not crew.first:
+        return 0
     if as_json:
         print_json(found)
     else:
@@ -106,21 +109,44 @@ def answer(
     return 0 if any(row.step for row in found.rows) else 1
 
 
-def _measure(sweep: Sweep, folder: Path, request: Request) -> Bench:
+def _crew(sweep: Sweep) -> Crew | None:
+    """The ranks that torchrun or Slurm has started; None: there are none, and the sweep starts its own.
+
+    Raises LaunchError: they are fewer than the largest layout needs.
+    """
+    from meshwright.train.launch.environment import read_place
+    from meshwright.train.launch.errors import LaunchError
+
+    place = read_place()
+    if place.launcher == "single":
+        return None
+    if place.world_size < sweep.ranks:
+        raise LaunchError(f"The largest layout needs {sweep.ranks} ranks, {place.launcher} started {place.world_size}.")
+    from meshwright.bench.joined import JoinedCrew
+
+    return JoinedCrew(place)
+
+
+def _measure(sweep: Sweep, folder: Path, crew: Crew | None) -> Bench:
     """Run what is left, with a line a run on stderr; results.json and the page are rewritten after each."""
     from meshwright.bench.documents import write_results
 
-    total = len(sweep.order)
+    total, writes = len(sweep.order), crew is None or crew.first
 
     def tell(run: Run, outcome: Outcome) -> None:
-        print_error(f"{run.index + 1:3d} of {total}: {run.label}: {_told(outcome)}", label="")
+        if writes:
+            print_error(f"{run.index + 1:3d} of {total}: {run.label}: {_told(outcome)}", label="")
 
     found = None
-    for found in sweep.run(tell=tell):
-        write_results(found, folder)
-        _write_page(found, folder, last=found.finished == total)
+    try:
+        for found in sweep.run(crew, tell):
+            if writes:
+                write_results(found, folder)
+                _write_page(found, folder, last=found.finished == total)
+    finally:
+        if crew is not None:
+            crew.close()
     assert found is not None
-    _write_page(found, folder, last=True)
     return found
 
 
