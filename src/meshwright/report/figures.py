@@ -1,0 +1,101 @@
+"""From the charts to plain Vega-Lite: specs with data by name for the page, and complete ones for pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meshwright.report.charts import Figure, draw_all
+from meshwright.report.charts.common import CONFIG, INK, PAPER
+from meshwright.report.files import write_bytes
+from meshwright.report.study import Study
+from meshwright.report.tables import Record, make_tables
+
+PICTURE_WIDTH, PICTURE_SCALE = 720, 1.5
+"""Pixels, and how many of them a PNG has for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The figures of one report."""
+
+    figures: tuple[Figure, ...]
+    specs: Mapping[str, dict[str, Any]]
+    """Vega-Lite by figure's key, with its data by name."""
+    records: Mapping[str, list[Record]]
+    """The data that any spec names."""
+
+
+def draw(study: Study) -> Drawn:
+    """All charts of a Study."""
+    tables = make_tables(study)
+    figures = draw_all(study, tables)
+    specs = {figure.key: _spec(figure) for figure in figures if figure.chart is not None}
+    used = {name for spec in specs.values() for name in data_names(spec)}
+    return Drawn(figures, specs, {name: records for name, records in tables.records.items() if name in used})
+
+
+def _spec(figure: Figure) -> dict[str, Any]:
+    assert figure.chart is not None
+    # Altair would check the whole against Vega-Lite's schema; the tests do.
+    spec: dict[str, Any] = figure.chart.to_dict(validate=False)
+    spec.pop("config", None)
+    return spec | {"autosize": {"type": "fit-x", "contains": "padding"}}
+
+
+def data_names(spec: dict[str, Any]) -> set[str]:
+    """Names of the tables that a spec draws, without those that it holds itself."""
+    own: dict[str, Any] = spec.get("datasets", {})
+    return {name for name in _named(spec) if name not in own}
+
+
+def _named(part: Any) -> Iterator[str]:
+    """Every name under `data`, as often as it stands there."""
+    if isinstance(part, dict):
+        data = part.get("data")
+        if isinstance(data, dict) and "name" in data:
+            yield data["name"]
+        for value in part.values():
+            yield from _named(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _named(value)
+
+
+def as_columns(records: Sequence[Record]) -> dict[str, list[Any]]:
+    """A table with each key once. All records have the same keys."""
+    return {key: [record[key] for record in records] for key in records[0]} if records else {}
+
+
+def write_pictures(drawn: Drawn, folder: Path) -> list[Path]:
+    """Write a PNG of every chart; returns their paths. Raises OSError."""
+    return [
+        write_bytes(folder / f"{figure.key}.png", picture(figure, drawn))
+        for figure in drawn.figures
+        if figure.key in drawn.specs
+    ]
+
+
+def picture(figure: Figure, drawn: Drawn) -> bytes:
+    """The PNG of one chart: black on white, with its title."""
+    import vl_convert
+
+    from meshwright.report.bundle import vega_lite_version
+
+    spec = drawn.specs[figure.key]
+    whole = spec | {
+        "width": PICTURE_WIDTH,
+        "background": "white",
+        "padding": 16,
+        "title": {"text": figure.title, "subtitle": list(figure.notes), "offset": 12},
+        "datasets": spec.get("datasets", {}) | {name: drawn.records[name] for name in data_names(spec)},
+    }
+    text = json.dumps(whole).replace(f'"{INK}"', '"#222222"').replace(f'"{PAPER}"', '"white"')
+    config = json.dumps(CONFIG | {"background": "white"}).replace(f'"{INK}"', '"#222222"')
+    png: bytes = vl_convert.vegalite_to_png(
+        text, vl_version=vega_lite_version(), scale=PICTURE_SCALE, config=json.loads(config)
+    )
+    return png
