@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from meshwright.bench.about import machine_of, work_of
 from meshwright.bench.agreement import agreement, with_places
 from meshwright.bench.case import write_json
 from meshwright.bench.crew import Crew, LocalCrew, Outcome
@@ -113,8 +113,8 @@ class Sweep:
         return Bench(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command="meshwright " + shlex.join(sys.argv[1:]),
-            work=_work(job, self.request),
-            machine=_machine(job, self.ranks),
+            work=work_of(job, self.request.steps, self.request.warm_up, self.request.repeats),
+            machine=machine_of(job, self.ranks),
             baseline=self.baseline,
             rows=rows,
             agreement=agreement(rows),
@@ -225,33 +225,3 @@ def _predicted(job: Job) -> tuple[Predicted | None, str]:
         memory=dict(priced.memory.parts),
     )
     return found, ""
-
-
-def _work(job: Job, request: Request) -> dict[str, Any]:
-    from meshwright.cost.parameters import parameters
-
-    return {
-        "model": job.model.name,
-        "parameters": parameters(job.model).total,
-        "seq_len": job.workload.seq_len,
-        "global_batch": job.workload.global_batch,
-        "tokens_per_step": job.workload.tokens,
-        "precision": job.workload.precision,
-        "optimizer": job.config.optimizer.name,
-        "steps": request.steps,
-        "warm_up": request.warm_up,
-        "repeats": request.repeats,
-    }
-
-
-def _machine(job: Job, ranks: int) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    return {
-        "device": job.here.gpu if job.device == "cuda" else "CPU",
-        "backend": job.backend,
-        "ranks": ranks,
-        "nodes": max(ranks // job.here.place.local_world_size, 1) if job.here.started else 1,
-        "torch": version("torch"),
-        "cluster": job.cluster.name if job.cluster else "",
-    }
