@@ -32,6 +32,8 @@ from tests.plan.jobs import cluster
 
 laws = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ROOM = 1 + 1e-9
+FILLED = 1 + 1e-5
+"""Where launches bound a step, recomputation fills gaps, and what is hidden behind it grows smoothly with it."""
 """Rounding."""
 
 
@@ -107,8 +109,8 @@ def test_recomputation_saves_memory_and_costs_time(question: Question) -> None:
         take = [space.step(recompute=kind).total for kind in range(len(RECOMPUTE))]
         assert np.all(need[1] <= need[0] * ROOM)
         assert np.all(need[2] <= need[1] * ROOM)
-        assert np.all(take[1] * ROOM >= take[0])
-        assert np.all(take[2] * ROOM >= take[1])
+        assert np.all(take[1] * FILLED >= take[0])
+        assert np.all(take[2] * FILLED >= take[1])
 
 
 @laws
