@@ -55,7 +55,13 @@ def test_noise_and_some_broken_rows_hardly_move_them() -> None:
     random = np.random.default_rng(0)
     rows = made_up(intra(8), EVERY, ALPHA, BETA, OVERHEAD)
     noisy = [
-        Row(r.line, r.operation, r.bytes, 10, (r.seconds or 0.0) * math.exp(random.normal(0, 0.1)) * (10 if i % 17 == 0 else 1))
+        Row(
+            r.line,
+            r.operation,
+            r.bytes,
+            10,
+            (r.seconds or 0.0) * math.exp(random.normal(0, 0.1)) * (10 if i % 17 == 0 else 1),
+        )
         for i, r in enumerate(rows)
     ]
     (found,) = fit_tiers(noisy, 8)
@@ -88,9 +94,7 @@ def test_links_inside_a_node_are_known_when_those_between_are_fitted() -> None:
     line = Line("all ranks", 8, 1, 2, "inter")
     slow, far = 5e9, 25e-6
     # A ring over 2 nodes of 4: 6 hops inside, 1 between; the slower link carries 7/8 of the bytes.
-    across = [
-        Row(line, "all-gather", size, 10, 7 / 8 * size / slow + 6 * ALPHA + far + OVERHEAD) for size in SIZES
-    ]
+    across = [Row(line, "all-gather", size, 10, 7 / 8 * size / slow + 6 * ALPHA + far + OVERHEAD) for size in SIZES]
     near, found = fit_tiers([*inside, *across], 4)
     assert near.tier == "intra"
     assert found.bytes_per_s == pytest.approx(slow, rel=1e-2)
