@@ -32,9 +32,9 @@ from tests.plan.jobs import cluster
 
 laws = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ROOM = 1 + 1e-9
+"""Rounding."""
 FILLED = 1 + 1e-5
 """Where launches bound a step, recomputation fills gaps, and what is hidden behind it grows smoothly with it."""
-"""Rounding."""
 
 
 @st.composite

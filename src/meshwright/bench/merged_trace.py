@@ -22,7 +22,7 @@ MOST_RANKS = 32
 
 def merge_traces(ranks: Sequence[Mapping[str, Any]], folder: Path) -> Path | None:
     """Write `folder`/trace.json.gz from the traces that the ranks left there; None: they left none."""
-    step = -(-len(ranks) // MOST_RANKS)
+    step = max(-(-len(ranks) // MOST_RANKS), 1)
     chosen = [one for one in ranks[::step] if one.get("traced") and trace_path(folder, one["rank"]).exists()]
     if not chosen:
         return None
