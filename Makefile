@@ -11,7 +11,7 @@ COMPILE := $(BIN)/python -m compileall -q src
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := demo
-.PHONY: demo train check test test-long lint fix readme
+.PHONY: demo train check bench test test-long lint fix readme
 
 demo: $(VENV)/base.stamp
 	@$(BIN)/meshwright plan
@@ -22,6 +22,9 @@ train: $(VENV)/dev.stamp
 
 check: $(VENV)/dev.stamp
 	@$(BIN)/meshwright check
+
+bench: $(VENV)/dev.stamp
+	@$(BIN)/meshwright bench --repeats 1 --steps 5
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -q
