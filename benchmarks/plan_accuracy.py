@@ -38,8 +38,8 @@ def main() -> None:
     found = json.loads(
         meshwright(
             "bench", "--layouts", LAYOUTS[ranks], "--model", "bench-6m", "--seq-len", "256", "--global-batch", "16",
-            "--steps", "4", "--warm-up", "2", "--trace", "0", "--repeats", "2", "--cluster", str(cluster), "--no-single",
-            "--out", str(folder / "bench"), "--json",
+            "--steps", "4", "--warm-up", "2", "--trace", "0", "--repeats", "2", "--cluster", str(cluster),
+            "--no-single", "--out", str(folder / "bench"), "--json",
         )
     )  # fmt: skip
     print(
