@@ -28,7 +28,6 @@ EXAMPLES = (
     "meshwright comms",
     "meshwright comms --ranks 4 --compute --out this-machine.toml",
     "meshwright comms --layout 'tp2 fsdp2' --op all-reduce,all-gather --max-bytes 64MiB",
-    "torchrun --nnodes 2 --nproc-per-node 8 … -m -- meshwright comms --out cluster.toml",
     "meshwright comms --read all_reduce_perf.log alltoall_perf.log --out cluster.toml",
 )
 TIERS, DEVICES, BACKENDS = ("intra", "inter"), ("auto", "cuda", "cpu"), ("auto", "nccl", "gloo")
@@ -221,7 +220,8 @@ def _join(options: Options, wish: Wish, here: Here) -> int:
     if place.launcher == "single":
         guard: AbstractContextManager[None] = nullcontext()
     else:
-        guard = record_errors(place.rank, Path(os.environ.get(LOG_DIR) or tempfile.gettempdir()))
+        unique = Path(tempfile.gettempdir()) / f"meshwright-comms-{place.port}"
+        guard = record_errors(place.rank, Path(os.environ.get(LOG_DIR) or unique))
     with guard, joined(place, wish) as device:
         if first and here.started and place.launcher != "local":
             _check_out(options)
