@@ -27,7 +27,7 @@ def nodes() -> Iterator[Nodes]:
 def measured(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cluster file that `comms` writes of the two nodes, with two ranks each."""
     file = tmp_path_factory.mktemp("comms") / "cluster.toml"
-    wish = ["--device", "cpu", "--op", "all-reduce,all-gather", "--min-bytes", "256KiB", "--max-bytes", "2MiB"]
+    wish = ["--device", "cpu", "--op", "all-reduce,all-gather", "--min-bytes", "128KiB", "--max-bytes", "512KiB"]
     done = torchrun(nodes, ["comms", *wish, "--iterations", "5", "--out", str(file)], ranks_per_node=2, timeout=150)
     assert [each.code for each in done] == [0, 0], "\n".join(each.output for each in done)
     return file

@@ -4,7 +4,7 @@ Each namespace has its own interfaces, ports and loopback, so that processes in 
 on two machines; files, cores and the host's name are shared. `tc tbf` shapes both ends of the link; the loopback, over
 which the ranks of one node talk, is not shaped.
 
-    with two_nodes(rate="200mbit") as nodes:
+    with two_nodes(rate="50mbit") as nodes:
         done = nodes.run([["hostname"], ["ping", "-c1", nodes.addresses[0]]], timeout=10)
 
 Needs root, `ip` and `tc` (package iproute2). Where it is not allowed, `two_nodes` raises NodesError with the reason.
@@ -30,9 +30,9 @@ INTERFACE = "fabric0"
 """The link's end in each namespace."""
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 """No other namespace sees them, so every pair of nodes may have the same."""
-RATE = 200e6 / 8
+RATE = 50e6 / 8
 """Of the link of these tests, in bytes/s on the wire: slow enough that it, and not the cores, is the limit."""
-BURST = "128kb"
+BURST = "72kb"
 """More than the largest packet that segmentation offload makes (64 KiB and headers): tbf would take those apart."""
 LATENCY = "400ms"
 """How long a packet may wait in the queue, before it is dropped: so long that none is. The link is slow, not lossy."""
@@ -127,7 +127,7 @@ class Nodes:
 
 
 @contextmanager
-def two_nodes(rate: str = "200mbit") -> Iterator[Nodes]:
+def two_nodes(rate: str = "50mbit") -> Iterator[Nodes]:
     """Two nodes joined by a link of `rate` (as tc spells it) in each direction; both are gone afterwards.
 
     Raises NodesError with the reason.

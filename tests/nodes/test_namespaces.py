@@ -46,7 +46,7 @@ def _bytes_per_second(nodes: Nodes, address: str, sender: int, mebibytes: int) -
 
 def test_bytes_between_nodes_have_the_links_rate(nodes: Nodes) -> None:
     expected = RATE * PAYLOAD_SHARE
-    assert _bytes_per_second(nodes, nodes.addresses[0], sender=1, mebibytes=24) == pytest.approx(expected, rel=0.05)
+    assert _bytes_per_second(nodes, nodes.addresses[0], sender=1, mebibytes=8) == pytest.approx(expected, rel=0.05)
 
 
 def test_bytes_inside_a_node_are_not_held_back(nodes: Nodes) -> None:
