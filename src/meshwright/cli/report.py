@@ -21,6 +21,9 @@ EXAMPLES = (
 )
 
 
+FILE = "results.json"
+
+
 def answer(
     runs: Annotated[
         list[Path],
@@ -57,14 +60,13 @@ def answer(
 
 def names(runs: list[Path]) -> list[str]:
     """A short name for each run: its folder's last part, with as many parts before it as make them differ."""
-    folders = [(run.parent if run.suffix == ".json" and run.name == "results.json" else run).absolute() for run in runs]
-    parts = 1
-    while True:
-        found = ["/".join(folder.parts[-parts:]).removesuffix(".results.json") for folder in folders]
-        if len(set(found)) == len(found) or parts >= max(len(folder.parts) for folder in folders):
-            break
-        parts += 1
-    return [f"{name} ({found[: i + 1].count(name)})" if found.count(name) > 1 else name for i, name in enumerate(found)]
+    folders = [(run.parent if run.name == FILE else run).absolute() for run in runs]
+    for parts in range(1, max(len(folder.parts) for folder in folders)):
+        found = ["/".join(folder.parts[-parts:]).removesuffix(f".{FILE}") for folder in folders]
+        if len(set(found)) == len(found):
+            return found
+    last = [folder.name for folder in folders]
+    return [f"{name} ({last[: i + 1].count(name)})" if last.count(name) > 1 else name for i, name in enumerate(last)]
 
 
 def _one_or_several(found: list[tuple[str, Bench]]) -> Bench | list[tuple[str, Bench]]:

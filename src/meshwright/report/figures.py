@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.report.charts import Figure, draw_all
-from meshwright.report.charts.common import CONFIG, INK, PAPER
+from meshwright.report.charts.common import CONFIG, INK, PAPER, PICTURE_WIDTH
 from meshwright.report.files import write_bytes
 from meshwright.report.study import Study
 from meshwright.report.tables import Record, make_tables
 
-PICTURE_WIDTH, PICTURE_SCALE = 720, 1.5
-"""Pixels, and how many of them a PNG has for each."""
+PICTURE_SCALE = 1.5
+"""Pixels of a PNG for each of the chart's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,13 @@ def _named(part: Any) -> Iterator[str]:
     elif isinstance(part, list):
         for value in part:
             yield from _named(value)
+
+
+def without_legends(spec: Any) -> Any:
+    """The spec for the page, which writes legends of its own: they wrap, and their text can be selected."""
+    if isinstance(spec, dict):
+        return {key: None if key == "legend" else without_legends(value) for key, value in spec.items()}
+    return [without_legends(value) for value in spec] if isinstance(spec, list) else spec
 
 
 def as_columns(records: Sequence[Record]) -> dict[str, list[Any]]:

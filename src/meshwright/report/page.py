@@ -16,7 +16,7 @@ from typing import Any
 
 from meshwright.bench.result import Bench
 from meshwright.report.charts.common import CONFIG, Figure
-from meshwright.report.figures import Drawn, as_columns
+from meshwright.report.figures import Drawn, as_columns, without_legends
 from meshwright.report.results_table import results_table
 from meshwright.report.study import Study
 from meshwright.report.words import progress, summary
@@ -86,7 +86,7 @@ def page(study: Study, drawn: Drawn, javascript: str, folder: Path, *, running: 
         charts="\n".join(_figure(figure) for figure in drawn.figures),
         footer="\n".join(_origin(name if several else "", one) for name, one in study.runs),
         data=script_json({name: as_columns(records) for name, records in drawn.records.items()}),
-        specs=script_json(drawn.specs),
+        specs=script_json({key: without_legends(spec) for key, spec in drawn.specs.items()}),
         config=script_json(CONFIG),
         vega=javascript,
         script=(assets / "page.js").read_text(encoding="utf-8"),
@@ -152,7 +152,11 @@ def _figure(figure: Figure) -> str:
         return f'<div class="left-out">{title}<p class="soft">Left out: {escape(figure.missing)}.</p></div>'
     notes = "".join(f'<p class="notes">{escape(note)}</p>' for note in figure.notes)
     label = escape(f"{figure.title}. {figure.caption}")
-    return (
-        f'<figure{" class=wide" if figure.wide else ""}>{title}<div class="chart" id="chart-{figure.key}" '
-        f'data-label="{label}"></div>{notes}<figcaption>{escape(figure.caption)}</figcaption></figure>'
-    )
+    place = f'<div class="chart" id="chart-{figure.key}" data-label="{label}"></div>'
+    caption = f"<figcaption>{escape(figure.caption)}</figcaption>"
+    return f"<figure{' class=wide' if figure.wide else ''}>{title}{_legend(figure)}{place}{notes}{caption}</figure>"
+
+
+def _legend(figure: Figure) -> str:
+    items = "".join(f'<li><i style="background:{colour}"></i>{escape(name)}</li>' for name, colour in figure.legend)
+    return f'<ul class="legend">{items}</ul>' if items else ""

@@ -75,6 +75,11 @@ class Study:
         return frozenset(name for group in self.groups for name in _front(group))
 
 
+def printable(text: str) -> str:
+    """One line of printable letters: what a chart, a table and a terminal can show."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split()) or "?"
+
+
 def usable(value: float | None) -> float | None:
     """`value` where it is finite and above 0."""
     return value if value is not None and math.isfinite(value) and value > 0 else None
@@ -98,7 +103,7 @@ def make_study(runs: Sequence[tuple[str, Bench]]) -> Study:
     for run, bench in runs:
         labels = [row.label for row in bench.rows]
         for row in bench.rows:
-            name = row.label if labels.count(row.label) == 1 else row.layout
+            name = printable(row.label if labels.count(row.label) == 1 else row.layout)
             name = _free(f"{run}: {name}" if several else name, taken)
             taken.add(name)
             is_baseline = row.label == bench.baseline and not any(e.is_baseline and e.run == run for e in entries)

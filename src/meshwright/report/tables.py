@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from meshwright.report.study import Entry, Study
+from meshwright.report.study import Entry, Study, printable
 from meshwright.spec.units import GIB, KIB, MIB, TIB
 
 Record = dict[str, Any]
@@ -134,7 +134,7 @@ def _parts(entry: Entry, parts: Mapping[str, float], unit: Unit) -> list[Record]
     return [
         {
             "name": entry.name,
-            "part": part,
+            "part": printable(part),
             "order": order,
             "value": _scaled(value, unit),
             "share": _finite(value / whole) if whole else None,
@@ -147,8 +147,8 @@ def _traffic(entry: Entry, unit: Unit) -> list[Record]:
     return [
         {
             "name": entry.name,
-            "axis": kind.axis,
-            "collective": kind.collective,
+            "axis": printable(kind.axis),
+            "collective": printable(kind.collective),
             "count": _finite(kind.count),
             "of": of,
             "value": _scaled(value, unit),
@@ -180,7 +180,7 @@ def _gantt(entry: Entry, time: Unit) -> list[Record]:
             "rank": action.rank,
             "stage": action.stage,
             "batch": action.micro_batch,
-            "kind": action.kind,
+            "kind": printable(action.kind),
             "start": _scaled(action.start, time),
             "end": _scaled(action.start + action.seconds, time),
             "share": _finite(action.seconds / end) if end > 0 else None,

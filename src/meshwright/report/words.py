@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from meshwright.bench.result import Agreement, Bench
-from meshwright.report.study import Entry, Study, same_within_noise
+from meshwright.report.study import Entry, Study, printable, same_within_noise
 from meshwright.spec.units import binary, count, duration
 
 SAME_TRAINING = 0.01
@@ -197,5 +197,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
+    line = printable(text)
     return line if len(line) <= REASON else line[: REASON - 1] + "…"

@@ -15,7 +15,9 @@ from meshwright.report.charts.common import (
     Figure,
     amount_axis,
     bands_height,
+    coloured,
     in_order,
+    layout_names,
     layouts_axis,
     named,
     part_colours,
@@ -45,7 +47,8 @@ def step_time(tables: Tables) -> Figure:
     unit = tables.time.name
     bars = _stack(names, "phases", PHASE_COLOURS, tables, f"step, {unit}", unit)
     spread = alt.Chart(named("rows")).mark_rule(strokeWidth=1.5).encode(y=layouts_axis(names), x="low:Q", x2="high:Q")
-    return _with(figure, bars + spread + _predicted("predicted", names, unit), names)
+    chart = bars + spread + _predicted("predicted", names, unit)
+    return _with(figure, chart, names, _legend(tables, "phases", PHASE_COLOURS))
 
 
 def memory(tables: Tables) -> Figure:
@@ -62,7 +65,8 @@ def memory(tables: Tables) -> Figure:
     names = in_order(parts, "name")
     unit = tables.memory.name
     bars = _stack(names, "memory", MEMORY_COLOURS, tables, f"peak memory, {unit}", unit)
-    return _with(figure, bars + _predicted("predicted_memory", names, unit), names)
+    chart = bars + _predicted("predicted_memory", names, unit)
+    return _with(figure, chart, names, _legend(tables, "memory", MEMORY_COLOURS))
 
 
 def activity(tables: Tables) -> Figure:
@@ -77,21 +81,21 @@ def activity(tables: Tables) -> Figure:
         return _missing(figure, "no row has a traced step that tells computing from communicating")
     names = in_order(parts, "name")
     bars = _stack(names, "activity", ACTIVITY_COLOURS, tables, f"traced step, {tables.time.name}", tables.time.name)
-    return _with(figure, alt.layer(bars), names)
+    return _with(figure, alt.layer(bars), names, _legend(tables, "activity", ACTIVITY_COLOURS))
 
 
 def _stack(
     names: list[str], table: str, colours: dict[str, str], tables: Tables, title: str, unit: str
 ) -> alt.Chart | alt.LayerChart:
     """Bars with their parts end to end."""
-    parts = in_order(sorted(tables.records[table], key=lambda record: record["order"]), "part")
+    parts = _parts(tables, table)
     chart: alt.Chart = (
         alt.Chart(named(table))
         .mark_bar()
         .encode(
             y=layouts_axis(names),
             x=amount_axis("value:Q", title, len(names) > MANY),
-            color=part_colours(parts, colours),
+            color=coloured("part:N", parts, part_colours(parts, colours)),
             order="order:Q",
             tooltip=[
                 tip("name:N", "layout"),
@@ -102,6 +106,11 @@ def _stack(
         )
     )
     return chart
+
+
+def _parts(tables: Tables, table: str) -> list[str]:
+    """Names of the parts in the order in which they are stacked."""
+    return in_order(sorted(tables.records[table], key=lambda record: record["order"]), "part")
 
 
 def _predicted(field: str, names: list[str], unit: str) -> alt.Chart:
@@ -124,6 +133,11 @@ def _missing(figure: Figure, why: str) -> Figure:
     return Figure(figure.key, figure.title, missing=why)
 
 
-def _with(figure: Figure, chart: Any, names: list[str]) -> Figure:
-    sized = chart.properties(width="container", height=bands_height(len(names)))
-    return Figure(figure.key, figure.title, figure.caption, sized)
+def _legend(tables: Tables, table: str, colours: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    parts = _parts(tables, table)
+    return tuple(zip(parts, part_colours(parts, colours), strict=True))
+
+
+def _with(figure: Figure, chart: Any, names: list[str], legend: tuple[tuple[str, str], ...]) -> Figure:
+    sized = (chart + layout_names(names)).properties(width="container", height=bands_height(len(names)))
+    return Figure(figure.key, figure.title, figure.caption, sized, legend=legend)

@@ -6,7 +6,7 @@ Text and grid are drawn in `currentColor`: the page decides, light or dark, with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -24,13 +24,10 @@ PITCH, INNER = 36, 0.55
 """Pixels a layout takes in a bar chart, and the share of them above its bar: there its name stands."""
 NUMBER, SHARE = ",.4~r", ".1%"
 
-NARROW = 325
-"""Pixels that a chart has on the narrowest page."""
+PICTURE_WIDTH = 720
+"""Pixels of a PNG's chart."""
 MANY_POINTS = 30
 """Points from which only the notable ones have numbers."""
-LABEL_LIMIT: Any = alt.ExprRef("max(120, width - 30)")
-"""Pixels of a legend's label."""
-
 CONFIG: dict[str, Any] = {
     "background": "transparent",
     "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif",
@@ -64,7 +61,9 @@ class Figure:
     """Altair's."""
     missing: str = ""
     """Why it is left out; then there is no chart."""
-    notes: tuple[str, ...] = field(default=())
+    legend: tuple[tuple[str, str], ...] = ()
+    """Names and colours."""
+    notes: tuple[str, ...] = ()
     """Lines under the chart."""
     wide: bool = False
     """Takes the page's whole width."""
@@ -76,16 +75,21 @@ def named(table: str) -> Any:
 
 
 def layouts_axis(names: Sequence[str]) -> alt.Y:
-    """The bands of a bar chart from top to bottom, each name on a line above its bars, so that long ones have room."""
+    """The bands of a bar chart from top to bottom; `layout_names` writes the names above the bars."""
+    scale = alt.Scale(domain=list(names), paddingInner=INNER, paddingOuter=INNER)
+    return alt.Y("name:N", scale=scale, sort=None, axis=None)
+
+
+def layout_names(names: Sequence[str]) -> alt.Chart:
+    """Each layout's name on a line above its bars, so that long ones have room. (Labels of an axis would widen it.)"""
     half_band = PITCH * (1 - INNER) / 2
-    axis = alt.Axis(
-        title=None, orient="left", labelAlign="left", labelBaseline="bottom", labelPadding=0,
-        labelOffset=-half_band - 3, labelLimit=alt.ExprRef("width"), labelOverlap=False,
-        ticks=False, domain=False, grid=False,
-    )  # fmt: skip
-    return alt.Y(
-        "name:N", scale=alt.Scale(domain=list(names), paddingInner=INNER, paddingOuter=INNER), sort=None, axis=axis
+    chart: alt.Chart = (
+        alt.Chart(named("rows"))
+        .transform_filter(alt.FieldOneOfPredicate(field="name", oneOf=list(names)))
+        .mark_text(align="left", baseline="bottom", dy=-half_band - 3, limit=alt.ExprRef("width"), clip=True)
+        .encode(y=layouts_axis(names), x=alt.value(0), text="name:N")
     )
+    return chart
 
 
 def bands_height(count: int) -> int:
@@ -99,25 +103,24 @@ def amount_axis(field_name: str, title: str, many: bool, **more: Any) -> alt.X:
     return alt.X(field_name, axis=axis, stack="zero")
 
 
-def part_colours(parts: Sequence[str], fixed: dict[str, str]) -> alt.Color:
+def part_colours(parts: Sequence[str], fixed: dict[str, str]) -> list[str]:
     """A colour for every part: the fixed one, or the next that none has."""
     free = [colour for colour in COLOURS if colour not in fixed.values()] or list(COLOURS)
     unknown = [part for part in parts if part not in fixed]
     colours = fixed | {part: free[index % len(free)] for index, part in enumerate(unknown)}
-    return alt.Color(
-        "part:N",
-        scale=alt.Scale(domain=list(parts), range=[colours[part] for part in parts]),
-        legend=legend_of(parts),
-    )
+    return [colours[part] for part in parts]
 
 
-def legend_of(names: Sequence[str]) -> alt.Legend:
-    """A legend in one line where even a narrow page has room for it, else in as many columns as there is room for."""
-    sizes = [30 + 6.2 * len(name) for name in names]
-    if sum(sizes) <= NARROW:
-        return alt.Legend(title=None, symbolOpacity=1)
-    columns = alt.ExprRef(f"max(1, floor(width / {max(sizes):.0f}))")
-    return alt.Legend(title=None, columns=columns, labelLimit=LABEL_LIMIT, symbolOpacity=1)
+def coloured(field_name: str, names: Sequence[str], colours: Sequence[str]) -> alt.Color:
+    """Colours by name, with a legend that only pictures show: the page writes its own, which wraps on a narrow one."""
+    columns = max(1, int(PICTURE_WIDTH // max((36 + 6.5 * len(name) for name in names), default=1)))
+    legend = alt.Legend(title=None, columns=columns, labelLimit=PICTURE_WIDTH, symbolOpacity=1)
+    return alt.Color(field_name, scale=alt.Scale(domain=list(names), range=list(colours)), legend=legend)
+
+
+def cycled(count: int) -> list[str]:
+    """As many colours, which repeat after FEW."""
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]
 
 
 def place_numbers(points: alt.Chart, count: int) -> alt.Chart:

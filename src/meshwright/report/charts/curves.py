@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from meshwright.report.charts.common import (
-    COLOURS,
-    FEW,
-    Figure,
-    in_order,
-    legend_of,
-    named,
-    tip,
-)
+from meshwright.report.charts.common import FEW, Figure, coloured, cycled, in_order, named, tip
 from meshwright.report.tables import Record, Tables
 
 HEIGHT = 280
@@ -50,7 +42,7 @@ def _curve(tables: Tables, field: str, title: str, axis: str, about: str, form: 
     lines = base.mark_line(clip=True).encode(
         x=alt.X("step:Q", title="step", scale=steps, axis=alt.Axis(tickMinStep=1, format="d")),
         y=alt.Y(f"{field}:Q", title=axis, scale=_scale(records, field), axis=_AXES.get(field, alt.Axis(format="~g"))),
-        color=_colours(names),
+        color=_colour(names),
         opacity=alt.condition("picked === '' || picked === datum.name", alt.value(0.85), alt.value(0.12)),
         strokeWidth=alt.condition("picked === datum.name", alt.value(3), alt.value(1.5)),
         tooltip=[tip("name:N", "layout")],
@@ -62,7 +54,8 @@ def _curve(tables: Tables, field: str, title: str, axis: str, about: str, form: 
         tooltip=[tip("name:N", "layout"), tip("step:Q", "step"), tip(f"{field}:Q", axis, form)],
     )  # fmt: skip
     chart = alt.layer(lines, points).add_params(pick).properties(width="container", height=HEIGHT)
-    return Figure(key, title, f"{about} {HOW_TO_PICK}", chart)
+    legend = tuple(zip(names, cycled(len(names)), strict=True)) if len(names) <= FEW else ()
+    return Figure(key, title, f"{about} {HOW_TO_PICK}", chart, legend=legend)
 
 
 def _choices(names: list[str]) -> alt.BindInputSelect:
@@ -70,17 +63,11 @@ def _choices(names: list[str]) -> alt.BindInputSelect:
     return select
 
 
-def _colours(names: list[str]) -> alt.Color:
-    """A colour a layout; a legend where it can tell them apart."""
-    scale = alt.Scale(domain=names, range=[COLOURS[index % len(COLOURS)] for index in range(len(names))])
-    if len(names) > FEW:
-        return alt.Color("name:N", scale=scale, legend=None)
-    return alt.Color("name:N", scale=scale, legend=legend_of(names))
-
-
-def _legend_width(names: list[str]) -> int:
-    """Pixels of the widest entry."""
-    return 40 + 7 * max(map(len, names))
+def _colour(names: list[str]) -> alt.Color:
+    """A colour a layout, with a legend where it can tell them apart."""
+    colour = coloured("name:N", names, cycled(len(names)))
+    few: alt.Color = colour if len(names) <= FEW else colour.legend(None)
+    return few
 
 
 def _scale(records: list[Record], field: str) -> alt.Scale:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import altair as alt
 
-from meshwright.report.charts.common import COLOURS, GREY, NUMBER, Figure, named, place_numbers, tip
+from meshwright.report.charts.common import COLOURS, GREY, NUMBER, Figure, coloured, named, place_numbers, tip
 from meshwright.report.tables import Tables
 
 HEIGHT = 340
+KINDS = (("on the front", COLOURS[0]), ("baseline", COLOURS[1]), ("beaten", GREY))
 
 
 def pareto(tables: Tables) -> Figure:
@@ -25,6 +26,7 @@ def pareto(tables: Tables) -> Figure:
         "Down and to the left is better. On the line lie the layouts that no other one beats in both. "
         "Numbers are places by step time; the table has the names.",
         chart.properties(width="container", height=HEIGHT),
+        legend=KINDS,
         notes=(f"On the line: {', '.join(front)}.",),
     )
 
@@ -70,14 +72,10 @@ def _points(tables: Tables) -> alt.Chart:
         .encode(
             x=_x(),
             y=_y(),
-            color=alt.Color(
-                "kind:N",
-                scale=alt.Scale(domain=["on the front", "baseline", "beaten"], range=[COLOURS[0], COLOURS[1], GREY]),
-                legend=alt.Legend(title=None),
-            ),
+            color=coloured("kind:N", [kind for kind, _ in KINDS], [colour for _, colour in KINDS]),
             shape=alt.Shape(
                 "kind:N",
-                scale=alt.Scale(domain=["on the front", "baseline", "beaten"], range=["circle", "square", "circle"]),
+                scale=alt.Scale(domain=[kind for kind, _ in KINDS], range=["circle", "square", "circle"]),
             ),
             tooltip=[
                 tip("name:N", "layout"),

@@ -15,8 +15,8 @@ from meshwright.report.charts.common import (
     PAPER,
     SHARE,
     Figure,
+    coloured,
     in_order,
-    legend_of,
     named,
     tip,
 )
@@ -55,7 +55,7 @@ def stages(tables: Tables) -> Figure:
         base.mark_bar(color=COLOURS[0]).encode(y=y, y2="bottom:Q", x=x, x2=alt.X2Datum(0), **shown),
         base.mark_rule(strokeWidth=2).encode(y=y, y2="bottom:Q", x="formula:Q"),
         base.transform_filter("datum.first").mark_text(
-            align="left", baseline="bottom", dy=-3, limit=alt.ExprRef("width")
+            align="left", baseline="bottom", dy=-3, limit=alt.ExprRef("width"), clip=True
         ).encode(y=y, x=alt.value(0), text="name:N"),
     )  # fmt: skip
     caption = (
@@ -103,7 +103,7 @@ def gantt(tables: Tables) -> Figure:
         y=rank,
         x=alt.X("start:Q", title=f"since the step's begin, {tables.time.name}", axis=alt.Axis(tickCount=6)),
         x2="end:Q",
-        color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=colours), legend=legend_of(kinds)),
+        color=coloured("kind:N", kinds, colours),
         opacity=alt.Opacity("stage:O", scale=alt.Scale(range=_stage_opacities(records)), legend=None),
         tooltip=_bar_tip(tables.time.name),
     )
@@ -118,7 +118,7 @@ def gantt(tables: Tables) -> Figure:
         "The last traced step: a lane a rank, a bar an action, the number its micro-batch. Of ranks with several "
         "stages the later ones are paler. Gaps are the bubble."
     )
-    return Figure(key, title, caption, chart, wide=True)
+    return Figure(key, title, caption, chart, legend=tuple(zip(kinds, colours, strict=True)), wide=True)
 
 
 def _stage_opacities(records: list[Record]) -> list[float]:

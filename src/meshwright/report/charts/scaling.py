@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import altair as alt
 
-from meshwright.report.charts.common import COLOURS, Figure, legend_of, tip
-from meshwright.report.study import Entry, Study
+from meshwright.report.charts.common import Figure, coloured, cycled, in_order, tip
+from meshwright.report.study import Entry, Study, printable
 from meshwright.report.tables import Record
 
 HEIGHT = 280
@@ -31,7 +31,8 @@ def scaling(study: Study) -> Figure:
     lines = _lines(records, "ranks", [tip("efficiency:Q", "of ideal", ".0%")])
     ideal = _base(records).mark_line(strokeDash=[4, 4], opacity=0.5).encode(y="ideal:Q")
     about = "Dashed: as much more throughput as ranks. The same global batch, so each rank's part of it shrinks."
-    return Figure(key, title, about, (ideal + lines).properties(width="container", height=HEIGHT))
+    chart = (ideal + lines).properties(width="container", height=HEIGHT)
+    return Figure(key, title, about, chart, legend=_legend(records))
 
 
 def micro_batches(study: Study) -> Figure:
@@ -42,7 +43,7 @@ def micro_batches(study: Study) -> Figure:
         return Figure(key, title, missing="no two measured layouts are the same but for their micro-batch")
     chart = _lines(records, "sequences in a micro-batch", [])
     about = "Larger micro-batches use the device better, and take more memory."
-    return Figure(key, title, about, chart.properties(width="container", height=HEIGHT))
+    return Figure(key, title, about, chart.properties(width="container", height=HEIGHT), legend=_legend(records))
 
 
 def _ranks(entry: Entry) -> int:
@@ -63,7 +64,7 @@ def _series(study: Study, family: Callable[[Entry], str], x: Callable[[Entry], i
     for entry in reversed(study.measured):
         at = x(entry)
         if at is not None and entry.row.tokens_per_second:
-            families[(f"{entry.run}: " if study.differences else "") + family(entry)][at] = entry
+            families[printable((f"{entry.run}: " if study.differences else "") + family(entry))][at] = entry
     return [
         {"series": name, "x": at, "tokens": points[at].row.tokens_per_second, "name": points[at].name}
         for name, points in sorted(families.items())
@@ -72,16 +73,17 @@ def _series(study: Study, family: Callable[[Entry], str], x: Callable[[Entry], i
     ]
 
 
+def _legend(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
+    series = in_order(records, "series")
+    return tuple(zip(series, cycled(len(series)), strict=True))
+
+
 def _base(records: Sequence[Record]) -> alt.Chart:
-    series = list(dict.fromkeys(record["series"] for record in records))
+    series = in_order(records, "series")
     ticks = sorted({record["x"] for record in records})
     chart: alt.Chart = alt.Chart(alt.InlineData(values=list(records))).encode(
         x=alt.X("x:Q", scale=alt.Scale(zero=False, padding=12), axis=alt.Axis(values=ticks, format="d", grid=False)),
-        color=alt.Color(
-            "series:N",
-            scale=alt.Scale(domain=series, range=[COLOURS[i % len(COLOURS)] for i in range(len(series))]),
-            legend=legend_of(series),
-        ),
+        color=coloured("series:N", series, cycled(len(series))),
     )
     return chart
 

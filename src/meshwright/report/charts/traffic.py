@@ -6,14 +6,15 @@ import altair as alt
 
 from meshwright.report.charts.bars import MANY
 from meshwright.report.charts.common import (
-    COLOURS,
     NUMBER,
     Figure,
     amount_axis,
     bands_height,
+    coloured,
+    cycled,
     in_order,
+    layout_names,
     layouts_axis,
-    legend_of,
     named,
     tip,
 )
@@ -27,19 +28,15 @@ def traffic(tables: Tables) -> Figure:
     if not records:
         return Figure(key, title, missing="no row sent anything, or no row counted it")
     names, axes = in_order(records, "name"), in_order(records, "axis")
-    unit = tables.traffic.name
-    chart = (
+    unit, colours = tables.traffic.name, cycled(len(axes))
+    bars = (
         alt.Chart(named("traffic"))
         .mark_bar()
         .encode(
             y=layouts_axis(names),
             yOffset=alt.YOffset("of:N", scale=alt.Scale(domain=["measured", "formula"])),
             x=amount_axis("value:Q", f"sent in a step, {unit}", len(names) > MANY),
-            color=alt.Color(
-                "axis:N",
-                scale=alt.Scale(domain=axes, range=[COLOURS[i % len(COLOURS)] for i in range(len(axes))]),
-                legend=legend_of(axes),
-            ),
+            color=coloured("axis:N", axes, colours),
             opacity=alt.Opacity(
                 "of:O",
                 scale=alt.Scale(domain=["measured", "formula"], range=[1.0, 0.45]),
@@ -54,10 +51,10 @@ def traffic(tables: Tables) -> Figure:
                 tip("count:Q", "calls a step", NUMBER),
             ],
         )
-        .properties(width="container", height=bands_height(len(names)))
     )
+    chart = (bars + layout_names(names)).properties(width="container", height=bands_height(len(names)))
     caption = (
         "Bytes that the rank which sends most sends in a step. The upper bar is measured; the lower, paler one is what "
         "the formulas say."
     )
-    return Figure(key, title, caption, chart)
+    return Figure(key, title, caption, chart, legend=tuple(zip(axes, colours, strict=True)))
