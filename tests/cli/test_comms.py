@@ -178,5 +178,6 @@ def test_the_document_has_the_promised_keys(capsys: pytest.CaptureFixture[str], 
         "bus_bytes_per_s fitted_seconds note".split()
     )
     assert keys(read["fits"][0]) == set(
-        "tier latency_s bytes_per_s overhead_s points median_error worst_error worst operation_errors".split()
+        "tier latency_s bytes_per_s bandwidth_seen overhead_s points median_error worst_error worst "
+        "operation_errors".split()
     )

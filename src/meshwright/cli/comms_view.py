@@ -60,10 +60,9 @@ def _or_blank(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def _print_fit(one: TierFit) -> None:
-    print(
-        f"{WHERE[one.tier]}: α {duration(one.latency_s)} a hop, {gb_per_s(one.bytes_per_s)}, "
-        f"{duration(one.overhead_s)} a collective"
-    )
+    from meshwright.bench.comms.cluster_file import rate
+
+    print(f"{WHERE[one.tier]}: α {duration(one.latency_s)} a hop, {rate(one)}, {duration(one.overhead_s)} a collective")
     each = ", ".join(f"{name} {percent(error)}" for name, error in one.operation_errors)
     print(f"  error over {one.points} sizes: {percent(one.median_error)} median ({each})")
     print(f"  {percent(one.worst_error)} at worst: {one.worst}")

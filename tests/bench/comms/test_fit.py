@@ -123,3 +123,20 @@ def test_least_absolute_errors_pass_through_the_middle_of_three() -> None:
     # Of one number and the targets 1, 2 and 10 the median is best, where least squares say 4.33.
     found = least_absolute(np.ones((3, 1)), np.array([1.0, 2.0, 10.0]))
     assert found[0] == pytest.approx(2.0, rel=1e-2)
+
+
+def test_messages_too_small_to_tell_a_bandwidth_give_the_most_that_they_reached() -> None:
+    rows = [Row(intra(2), "send/recv", size, 10, 1e-4) for size in (8, 16, 32)]
+    (found,) = fit_tiers(rows, 2)
+    assert not found.bandwidth_seen
+    assert found.bytes_per_s == pytest.approx(32 / 1e-4)
+    (found,) = fit_tiers(made_up(intra(8), EVERY, ALPHA, BETA, OVERHEAD), 8)
+    assert found.bandwidth_seen
+
+
+def test_a_ring_of_messages_that_mostly_stay_inside_nodes_tells_nothing_of_the_link_between() -> None:
+    ring = [Row(Line("all ranks", 4, 1, 2, "inter"), "send/recv", size, 10, 1e-3) for size in SIZES]
+    assert fit_tiers(ring, 2) == ()
+    apart = [Row(Line("between nodes", 2, 1, 2, "inter"), "send/recv", r.bytes, 10, 1e-5 + r.bytes / 1e9) for r in ring]
+    (found,) = fit_tiers([*ring, *apart], 1)
+    assert found.bytes_per_s == pytest.approx(1e9, rel=1e-3)

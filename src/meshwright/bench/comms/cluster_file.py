@@ -69,10 +69,16 @@ def _link(fitted: TierFit, machine: Machine) -> Link:
 def described(fitted: TierFit) -> str:
     """One line: a fit's numbers and its residual."""
     return (
-        f"α {duration(fitted.latency_s)} a hop, {gb_per_s(fitted.bytes_per_s)}, {duration(fitted.overhead_s)} a "
+        f"α {duration(fitted.latency_s)} a hop, {rate(fitted)}, {duration(fitted.overhead_s)} a "
         f"collective; {fitted.points} sizes, error {percent(fitted.median_error)} median, "
         f"{percent(fitted.worst_error)} at worst ({fitted.worst})"
     )
+
+
+def rate(fitted: TierFit) -> str:
+    """The bandwidth for a person."""
+    at_least = "" if fitted.bandwidth_seen else " or more (no message is large enough to tell)"
+    return gb_per_s(fitted.bytes_per_s) + at_least
 
 
 def toml_text(cluster: Cluster, machine: Machine, fits: Sequence[TierFit], remarks: Sequence[str] = ()) -> str:

@@ -54,6 +54,7 @@ def _fit(one: TierFit) -> dict[str, Any]:
         "tier": one.tier,
         "latency_s": one.latency_s,
         "bytes_per_s": one.bytes_per_s,
+        "bandwidth_seen": one.bandwidth_seen,
         "overhead_s": one.overhead_s,
         "points": one.points,
         "median_error": one.median_error,

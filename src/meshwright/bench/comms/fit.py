@@ -30,6 +30,8 @@ from meshwright.spec.units import binary
 
 Array = NDArray[np.float64]
 ROUNDS = 60
+TOO_FAST = 1e-2
+"""A bandwidth that is 100 times what any message reached was not measured: all were too small."""
 SMALLEST = 1e-3
 """Relative errors below this one count alike."""
 _PRICE: Mapping[str, Callable[[float, Tiers], Any]] = {
@@ -50,7 +52,7 @@ def fit_tiers(rows: Sequence[Row], ranks_per_node: int) -> tuple[TierFit, ...]:
     """
     found: list[TierFit] = []
     for tier in (INTRA, INTER):
-        known = [r for r in rows if r.line.tier == tier and r.seconds and r.operation in _PRICE and r.line.ranks > 1]
+        known = [row for row in rows if row.line.tier == tier and row.seconds and _is_priced(row)]
         if known:
             found.append(_fit(known, tier, ranks_per_node, found[0] if found else None))
     return tuple(found)
@@ -60,10 +62,16 @@ def priced_seconds(row: Row, fits: Sequence[TierFit], ranks_per_node: int) -> fl
     """What the cost model says of a row with these fits; None: it has no formula or no fit for it."""
     by_tier = {one.tier: one for one in fits}
     own = by_tier.get(row.line.tier)
-    if own is None or row.operation not in _PRICE:
+    if own is None or not _is_priced(row):
         return None
     intra = by_tier.get(INTRA)
     return _price(row, own, intra, ranks_per_node, own.latency_s, 1 / own.bytes_per_s, own.overhead_s)
+
+
+def _is_priced(row: Row) -> bool:
+    """Whether the cost model has a formula; it has none of a ring of messages of which some cross nodes."""
+    partly = row.operation == SEND and row.line.tier == INTER and row.line.ranks_per_node > 1
+    return row.operation in _PRICE and row.line.ranks > 1 and not partly
 
 
 def _fit(rows: Sequence[Row], tier: str, ranks_per_node: int, intra: TierFit | None) -> TierFit:
@@ -83,7 +91,9 @@ def _fit(rows: Sequence[Row], tier: str, ranks_per_node: int, intra: TierFit | N
         design = design[:, :2]  # one operation in one group: a start cannot be told from its hops
     solved = least_absolute(design / measured[:, None], (measured - base) / measured)
     alpha, per_byte, overhead = [*solved.tolist(), kept or 0.0][:3]
-    per_byte = max(per_byte, 1e-15)
+    reached = max(_link_bytes_per_s(row, ranks_per_node) for row in rows)
+    seen = per_byte * reached > TOO_FAST
+    per_byte = per_byte if seen else 1 / reached
     told = np.array([price(row, alpha, per_byte, overhead) for row in rows])
     errors = np.abs(told / measured - 1)
     worst = int(errors.argmax())
@@ -94,8 +104,23 @@ def _fit(rows: Sequence[Row], tier: str, ranks_per_node: int, intra: TierFit | N
     )
     where = f"{rows[worst].operation} of {binary(rows[worst].bytes)} on {rows[worst].line.axis}"
     return TierFit(
-        tier, alpha, 1 / per_byte, overhead, len(rows), float(np.median(errors)), float(errors[worst]), where, by_name
+        tier,
+        alpha,
+        1 / per_byte,
+        overhead,
+        len(rows),
+        float(np.median(errors)),
+        float(errors[worst]),
+        where,
+        by_name,
+        seen,
     )
+
+
+def _link_bytes_per_s(row: Row, ranks_per_node: int) -> float:
+    """What the link carried while a message travelled: a node's, between nodes."""
+    groups = ranks_per_node / row.line.ranks_per_node if row.line.tier == INTER else 1.0
+    return (row.bus_bytes_per_s or 0.0) * groups
 
 
 def _price(

@@ -73,6 +73,8 @@ class TierFit:
     """Where it is."""
     operation_errors: tuple[tuple[str, float], ...] = ()
     """Median relative error of each operation."""
+    bandwidth_seen: bool = True
+    """False: all messages were too small to tell it, and `bytes_per_s` is the most that one of them reached."""
 
 
 @dataclass(frozen=True, slots=True)
