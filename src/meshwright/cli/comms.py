@@ -7,12 +7,13 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meshwright.cli.comms_options import Options, operations_of, wish_of
 from meshwright.cli.options import JsonOption, one_of
 from meshwright.cli.screen import print_json, progress_line
 from meshwright.spec.workload import IMPLEMENTATIONS
@@ -31,38 +32,6 @@ EXAMPLES = (
     "meshwright comms --read all_reduce_perf.log alltoall_perf.log --out cluster.toml",
 )
 TIERS, DEVICES, BACKENDS = ("intra", "inter"), ("auto", "cuda", "cpu"), ("auto", "nccl", "gloo")
-MOST_BYTES = 2**36
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The command line, as the ranks that it starts get it again."""
-
-    ranks: int | None = None
-    layout: str | None = None
-    op: str | None = None
-    min_bytes: str = "8B"
-    max_bytes: str | None = None
-    seconds: float = 60.0
-    iterations: int | None = None
-    compute: bool = False
-    device: str = "auto"
-    backend: str = "auto"
-    device_name: str | None = None
-    implementation: str = "eager"
-    out: Path | None = None
-    force: bool = False
-    json: bool = False
-
-    def arguments(self) -> list[str]:
-        """The same as words of a command line, but for `ranks`."""
-        words: list[str] = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None or value is False or field.name == "ranks":
-                continue
-            words += [f"--{field.name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        return words
 
 
 def answer(
@@ -172,7 +141,7 @@ def _read(files: Sequence[Path], tier: str | None, options: Options) -> int:
     if options.compute:
         raise RequestError("--compute measures here; it does not go with --read.")
     _check_out(options)
-    operations = _operations(options.op) if options.op else ()
+    operations = operations_of(options.op) if options.op else ()
     if len(operations) > 1:
         raise RequestError("With --read, --op names the one operation of a FILE that does not say.", operations)
     machine, rows, fits = read_files(files, tier, operations[0] if operations else None)
@@ -185,7 +154,7 @@ def _measure(options: Options) -> int:
     from meshwright.train.config.here import look
 
     here = look(options.device)
-    wish = _wish(options)
+    wish = wish_of(options)
     if here.started:
         return _join(options, wish, here)
     _check_out(options)
@@ -245,50 +214,6 @@ def _silent(done: int, total: int) -> None:
     """Progress of ranks that nobody looks at."""
 
 
-def _wish(options: Options) -> Wish:
-    from meshwright.bench.comms.measure import Effort
-    from meshwright.bench.comms.operations import OPERATIONS
-    from meshwright.bench.comms.session import Wish
-    from meshwright.spec.errors import RequestError
-    from meshwright.spec.notation import parse_layout
-
-    layout = parse_layout(options.layout) if options.layout is not None else None
-    least = _bytes(options.min_bytes, "--min-bytes")
-    most = _bytes(options.max_bytes, "--max-bytes") if options.max_bytes is not None else None
-    if most is not None and most < least:
-        raise RequestError(f"--max-bytes {options.max_bytes} is less than --min-bytes {options.min_bytes}.")
-    operations = _operations(options.op) if options.op is not None else OPERATIONS
-    effort = Effort(options.seconds, options.iterations)
-    return Wish(layout, operations, least, most, effort, options.device, options.backend)
-
-
-def _bytes(text: str, flag: str) -> int:
-    """A size with a unit, or a whole number of bytes. Raises RequestError."""
-    from meshwright.spec.errors import RequestError
-    from meshwright.spec.units import UnitError, parse_bytes
-
-    try:
-        size = int(text) if text.strip().isdecimal() else int(parse_bytes(text))
-    except UnitError as error:
-        raise RequestError(f"{flag}: {error}") from error
-    if not 1 <= size <= MOST_BYTES:
-        raise RequestError(f"{flag} is {text!r}.", ("8B", "16MiB", "1GiB"))
-    return size
-
-
-def _operations(text: str) -> tuple[str, ...]:
-    from meshwright.bench.comms.operations import OPERATIONS
-    from meshwright.spec.errors import RequestError
-
-    names = tuple(dict.fromkeys(name.strip().lower().replace("_", "-") for name in text.split(",") if name.strip()))
-    for name in names:
-        if name not in OPERATIONS:
-            raise RequestError(f"--op: there is no operation {name[:40]!r}.", OPERATIONS)
-    if not names:
-        raise RequestError("--op names no operation.", OPERATIONS)
-    return names
-
-
 def _ranks(options: Options, wish: Wish, here: Here) -> int:
     """How many ranks to start. Raises RequestError for one that measures nothing."""
     from meshwright.spec.errors import RequestError
@@ -335,7 +260,8 @@ def _tell(
         return
     show(machine, rows, fits, measured)
     if cluster is not None:
-        print(f"wrote {options.out}: meshwright plan MODEL --cluster {options.out}")
+        software = f" --implementation {options.implementation}" if measured is not None else ""
+        print(f"wrote {options.out}: meshwright plan MODEL --cluster {options.out}{software}")
 
 
 def _write(
