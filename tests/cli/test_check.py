@@ -64,9 +64,15 @@ def test_a_layout_that_differs_is_exit_code_1_and_told(
     assert "1 of 2 layouts compute what one process computes" in out
 
 
+def test_micro_batches_of_a_layout_are_checks_own_and_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--layouts", "ddp2 mbs2, tp3"])  # refused before a rank starts
+    assert "mbs is left out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (["--model", "llama-2-7b"], "6,738,415,616 parameters"),
         (["--layouts", "tp3"], "4 attention heads cannot be split over 3"),
         (["--layouts", "ddp2, tp3"], "In tp3: "),
         (["--layouts", "dpd2"], "Legal: ddp2"),

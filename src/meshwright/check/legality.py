@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from meshwright.check.case import Case, with_micro_batches
-from meshwright.spec.errors import LayoutError
+from meshwright.spec.errors import LayoutError, ModelError
 from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.notation import format_layout
 from meshwright.spec.workload import make_workload
+
+MOST_PARAMETERS = 50_000_000
+"""Every number of the model is held and compared several times over, on CPU ranks of one machine."""
+
+
+def check_size(model: Model) -> None:
+    """Raises ModelError for a model that is too large to be compared number by number."""
+    from meshwright.cost.parameters import parameters
+
+    count = int(parameters(model).total)
+    if count > MOST_PARAMETERS:
+        raise ModelError(
+            f"{model.name} has {count:,} parameters; check compares every number of at most {MOST_PARAMETERS:,}. "
+            "A small model of the same kind has the same operations.",
+            ["tiny-llama", "tiny-gpt2", "tiny-mixtral", "tiny-qwen3", "a config.json with fewer and narrower layers"],
+        )
 
 
 def check_legal(case: Case, model: Model, layout: Layout, *, several: bool = False) -> None:

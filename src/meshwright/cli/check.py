@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meshwright.cli.options import JsonOption, one_of
-from meshwright.cli.screen import console, print_json, progress_line
+from meshwright.cli.screen import console, print_error, print_json, progress_line
 
 if TYPE_CHECKING:
     from meshwright.check.case import Case
@@ -81,14 +81,19 @@ def answer(
 def _wanted(case: Case, text: str, ranks: int) -> list[Layout]:
     """The layouts to check. Raises LayoutError for one that could not run, before any rank starts."""
     from meshwright.check.every import every_layout
-    from meshwright.check.legality import check_legal
+    from meshwright.check.legality import check_legal, check_size
     from meshwright.spec.notation import parse_layouts
     from meshwright.train.config.models import model_to_train
 
     spec = model_to_train(case.model)
+    check_size(spec)
     if text.strip().lower() == "all":
         return every_layout(case, spec, ranks)
     found = list(parse_layouts(text))
+    if any(layout.micro_batch > 1 for layout in found):
+        print_error(
+            "note: check cuts micro-batches itself, once with one and once with more; mbs is left out", label=""
+        )
     for layout in found:
         check_legal(case, spec, layout, several=len(found) > 1)
     return found

@@ -64,7 +64,7 @@ def test_a_list_is_written_with_commas_and_one_path_needs_none() -> None:
         ("[train]\ncompile = 1\n", ["line 2", "must be true or false"]),
         ("[train]\nmax_norm = nan\n", ["line 2", "finite"]),
         ("[train]\nsteps = 0\n", ["line 2", "train.steps is 0", "from 1"]),
-        ('[train]\n# a comment\nprecision = "bf61"\n', ["line 3", "'bf61'", "Legal: bf16"]),
+        ('[train]\n# a comment\nprecision = "bf61"\n', ["line 3", "'bf61'", "Legal: fp32, bf16, fp16"]),
         ("train = 3\n", ["line 1", "train is a section, written [train]"]),
         ("[train]\n[train]\n", ["run.toml", "broken TOML", "line 2"]),
         ("[train\n", ["broken TOML", "line 1"]),

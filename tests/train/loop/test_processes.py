@@ -51,7 +51,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on_later(tmp_path: Path, sen
     assert process.returncode == code, err
     done = read_steps(tmp_path / "metrics.jsonl")[-1]["step"]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [f"step-{done:08d}"]
-    assert f"saved after step {done}; the same command goes on from there" in err
+    assert f"asked to stop ({sent.name}): saved after step {done}; the same command goes on from there" in err
     assert "Traceback" not in err
     assert json.loads(out)["last"]["step"] == done
     if sent == signal.SIGTERM:

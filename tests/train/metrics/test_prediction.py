@@ -62,6 +62,10 @@ def test_the_fullest_stage_of_a_pipeline_counts() -> None:
     layout = parse_layout("pp3 stages:8-16-8")
     layer = (LLAMA - 2 * 32000 * 4096 - 4096) / 32
     assert state_bytes_of_rank(model, workload, layout)["parameters"] == pytest.approx(4 * 16 * layer)
+    # Cut by the runtime, embedding and head are a layer each: 11 layers and the embedding are the first stage's share.
+    states = state_bytes_of_rank(model, workload, parse_layout("pp3"))
+    edge = 32000 * 4096
+    assert states["parameters"] == pytest.approx(4 * (11 * layer + edge), rel=1e-6)
 
 
 def test_on_a_cpu_the_states_are_known_and_the_rest_says_why_not() -> None:

@@ -39,7 +39,9 @@ class OneOf:
         return value in self.names
 
     def nearest(self, value: Any) -> tuple[str, ...]:
-        """Those that look like `value`, or all of them."""
+        """All of a few; of many those that look like `value`, or all of them."""
+        if len(self.names) <= 6:
+            return self.names
         return tuple(get_close_matches(str(value)[:40].lower(), self.names, n=3, cutoff=0.5)) or self.names
 
 

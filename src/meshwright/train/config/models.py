@@ -29,8 +29,11 @@ def model_to_train(text: str) -> Model:
     try:
         return load_model(text)
     except ModelError as error:
-        near = get_close_matches(name, small_names(), n=3, cutoff=0.6)
-        if not near or not error.legal or Path(text).exists():
+        if not error.legal or Path(text).exists():
             raise
-        message = f"{text[:200]!r} is neither a preset nor the path of a config.json."
+        near = get_close_matches(name, small_names(), n=3, cutoff=0.6) or small_names()
+        message = (
+            f"{text[:200]!r} is neither a small preset, nor a large one (`meshwright models` lists those), "
+            "nor the path of a config.json."
+        )
         raise ModelError(message, [*near, *error.legal[:2]]) from error

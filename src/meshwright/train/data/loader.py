@@ -87,8 +87,8 @@ class Loader:
             raise DataError(f"The data position {state} is none of ours.")
         if state["data"] != self.dataset.identity:
             raise DataError(
-                f"The checkpoint stands at sample {state['consumed']:,} of other data ({state['data']}) than these "
-                f"({self.dataset.identity}).",
+                f"The checkpoint stands at sample {state['consumed']:,} of other data: "
+                f"{_differing(str(state['data']), self.dataset.identity)}.",
                 ["the source, tokenizer, seq_len, seed and split of the saved run", "a new run"],
             )
         self.close()
@@ -135,3 +135,14 @@ def _check_enough(dataset: Dataset, batch: int) -> None:
             f"of {batch:,}.",
             ["more text", f"a global batch up to {len(dataset)}", "a shorter data.seq_len"],
         )
+
+
+def _differing(saved: str, here: str) -> str:
+    """Where two identities differ, in words."""
+    was, now = saved.split(), here.split()
+    if len(was) != len(now):
+        return f"{saved}, and here {here}"
+    names = ["tokens", *was]
+    return ", ".join(
+        f"{names[at]} {a[:12]}, here {b[:12]}" for at, (a, b) in enumerate(zip(was, now, strict=True)) if a != b
+    )

@@ -68,6 +68,25 @@ def write_error(folder: Path, failure: Failure) -> None:
             log.write(failure.traceback)
 
 
+def note_signal(folder: Path, name: str) -> None:
+    """Tell the ranks which signal stopped their launcher, which sends them SIGTERM. A full disk is passed over."""
+    with contextlib.suppress(OSError):
+        _signal_path(folder).write_text(name, encoding="utf-8")
+
+
+def noted_signal(folder: Path) -> str | None:
+    """The signal that the launcher of this rank was stopped by; None: it said none."""
+    if os.environ.get(LAUNCHER) != "local":
+        return None
+    with contextlib.suppress(OSError):
+        return _signal_path(folder).read_text(encoding="utf-8") or None
+    return None
+
+
+def _signal_path(folder: Path) -> Path:
+    return log_path(folder, 0).with_name("stopped-by")
+
+
 def read_errors(folder: Path) -> list[Failure]:
     """The failures that ranks have recorded in the run's folder; a file that is none of ours is passed over."""
     found = []
@@ -78,7 +97,8 @@ def read_errors(folder: Path) -> list[Failure]:
 
 
 def remove_errors(folder: Path) -> None:
-    """Delete what ranks of a run before this one recorded."""
+    """Delete what a run before this one recorded."""
+    _signal_path(folder).unlink(missing_ok=True)
     for path in error_path(folder, 0).parent.glob("error-*.json"):
         path.unlink(missing_ok=True)
 

@@ -22,7 +22,7 @@ from types import FrameType
 
 from meshwright.spec.errors import RequestError
 from meshwright.train.launch.environment import LAUNCHER, LOCALHOST
-from meshwright.train.launch.error_files import read_errors, remove_errors
+from meshwright.train.launch.error_files import note_signal, read_errors, remove_errors
 from meshwright.train.launch.failures import Failure, death_of, root_cause
 from meshwright.train.launch.orphans import PARENT, parent_death_signal
 from meshwright.train.launch.threads import threads_of_a_rank
@@ -135,6 +135,8 @@ class _Job:
                 return
             if self._shall_stop() and self._told_at is None:
                 self._told_at = time.monotonic()
+                if self.stopped_by is not None:
+                    note_signal(self.folder, signal.Signals(self.stopped_by).name)
                 for process in running:
                     process.send_signal(signal.SIGTERM)
             time.sleep(POLL_SECONDS)

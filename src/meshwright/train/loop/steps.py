@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.train.checkpoint.errors import CheckpointError
+from meshwright.train.launch.error_files import noted_signal
 from meshwright.train.launch.signals import StopFlag
 from meshwright.train.loop.evaluate import Evaluation
 from meshwright.train.loop.report import Measured, Reporter
@@ -80,7 +81,8 @@ class Steps:
         while len(self._pending) > leave:
             asked = self.reporter.take(self._pending.popleft())
             if asked and self.done < self.setup.job.config.train.steps:
-                self.stopped = self._stop.reason or "a signal to another rank"
+                said = noted_signal(self.setup.job.folder) or self._stop.reason
+                self.stopped = said or "a signal to another rank"
 
     def _save_on_the_way(self) -> None:
         """Save; where that fails, the run goes on and tries again when the next checkpoint is due."""

@@ -6,7 +6,7 @@ Bytes of parameters, gradients and optimizer states depend on no device and are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from meshwright.spec.layout import Layout
@@ -70,10 +70,13 @@ def state_bytes_of_rank(model: Model, workload: Workload, layout: Layout) -> dic
     """Bytes of parameters, gradients and optimizer states on the fullest rank (ZeRO, arXiv:1910.02054 figure 1)."""
     from meshwright.cost.rank_layers import learned_layers, rank_layers
     from meshwright.cost.shares import FIRST, LAST, ORDINARY, rank_share
+    from meshwright.cost.stage_layers import layers_of_stages
     from meshwright.cost.states import state_shares
     from meshwright.spec.columns import columns_of
     from meshwright.spec.optimizer import state_bytes
 
+    if layout.pipeline > 1 and not layout.stage_layers:  # as the runtime cuts it, not as the cheapest cut would be
+        layout = replace(layout, stage_layers=tuple(layers_of_stages(model.layers, layout)))
     columns, states, tuning = columns_of(layout), state_bytes(workload, model), workload.tuning
     layers = rank_layers(model, columns, True)
     learned = learned_layers(model, columns, True, tuning, layers)

@@ -86,7 +86,9 @@ def _write_shards(folder: Path, tensors: Iterator[tuple[str, Tensor]], shard_byt
     total, used = 0, torch.float32
 
     def flush() -> None:
-        save_file(held, folder / f"{len(shards)}.part", metadata={"format": "pt"})
+        file = folder / f"{len(shards)}.part"
+        save_file(held, file, metadata={"format": "pt"})
+        file.chmod(0o644)  # safetensors makes it its owner's alone
         shards.append(list(held))
         held.clear()
 
