@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from altair.utils.schemapi import debug_mode
+
 from meshwright.report.charts import Figure, draw_all
 from meshwright.report.charts.common import CONFIG, INK, PAPER, PICTURE_WIDTH
 from meshwright.report.files import write_bytes
@@ -32,7 +34,9 @@ class Drawn:
 def draw(study: Study) -> Drawn:
     """All charts of a Study."""
     tables = make_tables(study)
-    figures = draw_all(study, tables)
+    # Altair would check every part against Vega-Lite's schema, which takes most of the time; the tests do.
+    with debug_mode(False):
+        figures = draw_all(study, tables)
     specs = {figure.key: _spec(figure) for figure in figures if figure.chart is not None}
     used = {name for spec in specs.values() for name in data_names(spec)}
     return Drawn(figures, specs, {name: records for name, records in tables.records.items() if name in used})
@@ -40,7 +44,6 @@ def draw(study: Study) -> Drawn:
 
 def _spec(figure: Figure) -> dict[str, Any]:
     assert figure.chart is not None
-    # Altair would check the whole against Vega-Lite's schema; the tests do.
     spec: dict[str, Any] = figure.chart.to_dict(validate=False)
     spec.pop("config", None)
     return spec | {"autosize": {"type": "fit-x", "contains": "padding"}}

@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from meshwright.bench.result import DONE
 from meshwright.report.study import Entry, Study
+from meshwright.report.words import status_of
 from meshwright.spec.units import binary, duration, percent
 
 
@@ -38,7 +38,7 @@ def results_table(study: Study, folder: Path) -> str:
     columns = [column for column in COLUMNS if any(column.cell(entry).shown for entry in study.entries)]
     heads = "".join(
         f'<th scope="col"{_head_class(head)}><button type="button">{escape(head)}</button></th>'
-        for head in ("#", "layout", "status", *(column.head for column in columns))
+        for head in ("#", "layout", *(column.head for column in columns), "status")
     )
     rows = "\n".join(_line(entry, columns, folder) for entry in study.entries)
     return (
@@ -69,9 +69,8 @@ def _line(entry: Entry, columns: list[Column], folder: Path) -> str:
     kind = " ".join(["baseline"] * entry.is_baseline + ["failed"] * (entry.place is None))
     cells = "".join(_cell(column.cell(entry)) for column in columns)
     place = _cell(Cell("" if entry.place is None else str(entry.place), entry.place))
-    return (
-        f'<tr class="{kind}">{place}{_name(entry, folder)}<td class="status">{escape(_status(entry))}</td>{cells}</tr>'
-    )
+    status = f'<td class="status">{escape(status_of(entry))}</td>'
+    return f'<tr class="{kind}">{place}{_name(entry, folder)}{cells}{status}</tr>'
 
 
 def _name(entry: Entry, folder: Path) -> str:
@@ -84,8 +83,9 @@ def _name(entry: Entry, folder: Path) -> str:
         parts.append(f'<span class="under">{escape(more)}</span>')
     if trace := _trace(row.trace, folder):
         parts.append(f'<a class="under" href="{escape(trace)}">trace</a>')
-    if row.reason and entry.place is None:
-        parts.append(f'<span class="reason">{escape(row.reason)}</span>')
+    if entry.place is None:
+        reason = f": {row.reason}" if row.reason else ""
+        parts.append(f'<span class="reason">{escape(status_of(entry) + reason)}</span>')
     return f'<th scope="row" class="text" data-value="{escape(entry.name)}">{"".join(parts)}</th>'
 
 
@@ -104,10 +104,6 @@ def _trace(path: str, folder: Path) -> str:
     file = (folder / path).resolve()
     inside = file.is_relative_to(folder.resolve()) and file.is_file()
     return quote(f"./{file.relative_to(folder.resolve())}") if inside else ""
-
-
-def _status(entry: Entry) -> str:
-    return "not measured" if entry.place is None and entry.row.status == DONE else entry.row.status
 
 
 def _cell(cell: Cell) -> str:

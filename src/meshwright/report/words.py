@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from meshwright.bench.result import Agreement, Bench
+from meshwright.bench.result import DONE, Agreement, Bench
 from meshwright.report.study import Entry, Study, printable, same_within_noise
 from meshwright.spec.units import binary, count, duration
 
@@ -130,7 +130,7 @@ def failures(group: Sequence[Entry]) -> list[str]:
     if not failed:
         return []
     told = [
-        f"{entry.name} ({_told_status(entry)}{f': {_cut(entry.row.reason)}' if entry.row.reason else ''})"
+        f"{entry.name} ({status_of(entry)}{f': {_cut(entry.row.reason)}' if entry.row.reason else ''})"
         for entry in failed[:NAMED]
     ]
     more = f"; and {len(failed) - NAMED} more, see the table" if len(failed) > NAMED else ""
@@ -138,8 +138,9 @@ def failures(group: Sequence[Entry]) -> list[str]:
             f"{'; '.join(told)}{more}."]  # fmt: skip
 
 
-def _told_status(entry: Entry) -> str:
-    return "no step time" if entry.row.status == "done" else entry.row.status
+def status_of(entry: Entry) -> str:
+    """A row's status; a row that ran to its end may lack its step time."""
+    return "no step time" if entry.place is None and entry.row.status == DONE else entry.row.status
 
 
 def plan_sentence(agreement: Agreement) -> str:

@@ -17,6 +17,8 @@
   let drawn = 0;
   for (const [key, spec] of Object.entries(specs)) {
     const place = document.getElementById("chart-" + key);
+    // Lets the browser paint what is there: text and table come first.
+    await new Promise((resolve) => setTimeout(resolve));
     spec.datasets = spec.datasets || {};
     // Fresh records for every chart, since Vega writes into them.
     for (const name of named(spec, new Set())) if (name in tables) spec.datasets[name] = records(tables[name]);

@@ -46,7 +46,11 @@ def step_time(tables: Tables) -> Figure:
     names = in_order(rows, "name")
     unit = tables.time.name
     bars = _stack(names, "phases", PHASE_COLOURS, tables, f"step, {unit}", unit)
-    spread = alt.Chart(named("rows")).mark_rule(strokeWidth=1.5).encode(y=layouts_axis(names), x="low:Q", x2="high:Q")
+    spread = (
+        alt.Chart(named("rows"))
+        .mark_rule(strokeWidth=1.5)
+        .encode(y=layouts_axis(names), x=alt.X("low:Q"), x2=alt.X2("high"))
+    )
     chart = bars + spread + _predicted("predicted", names, unit)
     return _with(figure, chart, names, _legend(tables, "phases", PHASE_COLOURS))
 
@@ -96,7 +100,7 @@ def _stack(
             y=layouts_axis(names),
             x=amount_axis("value:Q", title, len(names) > MANY),
             color=coloured("part:N", parts, part_colours(parts, colours)),
-            order="order:Q",
+            order=alt.Order("order:Q"),
             tooltip=[
                 tip("name:N", "layout"),
                 tip("part:N", "part"),

@@ -87,7 +87,7 @@ def layout_names(names: Sequence[str]) -> alt.Chart:
         alt.Chart(named("rows"))
         .transform_filter(alt.FieldOneOfPredicate(field="name", oneOf=list(names)))
         .mark_text(align="left", baseline="bottom", dy=-half_band - 3, limit=alt.ExprRef("width"), clip=True)
-        .encode(y=layouts_axis(names), x=alt.value(0), text="name:N")
+        .encode(y=layouts_axis(names), x=alt.value(0), text=alt.Text("name:N"))
     )
     return chart
 
@@ -134,7 +134,7 @@ def place_numbers(points: alt.Chart, count: int) -> alt.Chart:
     chart: alt.Chart = points.mark_text(
         align=alt.ExprRef(f"{odd} ? 'left' : 'right'"), baseline=alt.ExprRef(f"{odd} ? 'bottom' : 'top'"),
         dx=alt.ExprRef(f"{odd} ? 6 : -6"), dy=alt.ExprRef(f"{odd} ? -3 : 3"),
-    ).encode(text="place:Q")  # fmt: skip
+    ).encode(text=alt.Text("place:Q"))  # fmt: skip
     return chart
 
 

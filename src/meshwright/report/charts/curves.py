@@ -48,8 +48,8 @@ def _curve(tables: Tables, field: str, title: str, axis: str, about: str, form: 
         tooltip=[tip("name:N", "layout")],
     )
     points = base.transform_filter("picked === datum.name").mark_point(size=30, filled=True, opacity=1).encode(
-        x="step:Q",
-        y=f"{field}:Q",
+        x=alt.X("step:Q"),
+        y=alt.Y(f"{field}:Q"),
         color=alt.Color("name:N"),
         tooltip=[tip("name:N", "layout"), tip("step:Q", "step"), tip(f"{field}:Q", axis, form)],
     )  # fmt: skip

@@ -52,14 +52,14 @@ def _steps(tables: Tables) -> alt.Chart:
         .encode(
             x=_x().title(f"step, {tables.time.name}"),
             y=_y().title(f"peak memory, {tables.memory.name}"),
-            order="step:Q",
+            order=alt.Order("step:Q"),
         )
     )
     return chart
 
 
 def _spread() -> alt.Chart:
-    chart: alt.Chart = _rows().mark_rule(opacity=0.35).encode(x="low:Q", x2="high:Q", y=_y())
+    chart: alt.Chart = _rows().mark_rule(opacity=0.35).encode(x=alt.X("low:Q"), x2=alt.X2("high"), y=_y())
     return chart
 
 

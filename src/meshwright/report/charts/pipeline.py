@@ -38,7 +38,7 @@ def stages(tables: Tables) -> Figure:
         return Figure(key, title, missing=NO_PIPELINE)
     height = _place(records)
     y = alt.Y("top:Q", scale=alt.Scale(domain=[0, height], reverse=True, nice=False, zero=False), axis=None)
-    base = alt.Chart(named("stages"))
+    y2, base = alt.Y2("bottom"), alt.Chart(named("stages"))
     shown: dict[str, Any] = {
         "tooltip": [
             tip("name:N", "layout"),
@@ -51,12 +51,12 @@ def stages(tables: Tables) -> Figure:
     share = alt.Axis(title="share of the step", format=".0%", tickCount=5)
     x = alt.X("busy:Q", scale=alt.Scale(domain=[0, 1]), axis=share)
     chart = alt.layer(
-        base.mark_bar(color=GREY, opacity=0.35).encode(y=y, y2="bottom:Q", x=alt.XDatum(0), x2=alt.X2Datum(1), **shown),
-        base.mark_bar(color=COLOURS[0]).encode(y=y, y2="bottom:Q", x=x, x2=alt.X2Datum(0), **shown),
-        base.mark_rule(strokeWidth=2).encode(y=y, y2="bottom:Q", x="formula:Q"),
+        base.mark_bar(color=GREY, opacity=0.35).encode(y=y, y2=y2, x=alt.XDatum(0), x2=alt.X2Datum(1), **shown),
+        base.mark_bar(color=COLOURS[0]).encode(y=y, y2=y2, x=x, x2=alt.X2Datum(0), **shown),
+        base.mark_rule(strokeWidth=2).encode(y=y, y2=y2, x=alt.X("formula:Q")),
         base.transform_filter("datum.first").mark_text(
             align="left", baseline="bottom", dy=-3, limit=alt.ExprRef("width"), clip=True
-        ).encode(y=y, x=alt.value(0), text="name:N"),
+        ).encode(y=y, x=alt.value(0), text=alt.Text("name:N")),
     )  # fmt: skip
     caption = (
         "A bar a rank, the first stage on top: blue is busy, grey idle, from its first to its last action. "
@@ -102,7 +102,7 @@ def gantt(tables: Tables) -> Figure:
     bars = base.mark_bar(stroke=PAPER, strokeWidth=0.5, cornerRadius=1).encode(
         y=rank,
         x=alt.X("start:Q", title=f"since the step's begin, {tables.time.name}", axis=alt.Axis(tickCount=6)),
-        x2="end:Q",
+        x2=alt.X2("end"),
         color=coloured("kind:N", kinds, colours),
         opacity=alt.Opacity("stage:O", scale=alt.Scale(range=_stage_opacities(records)), legend=None),
         tooltip=_bar_tip(tables.time.name),
@@ -110,7 +110,7 @@ def gantt(tables: Tables) -> Figure:
     numbers = base.transform_calculate(middle="(datum.start + datum.end) / 2").mark_text(
         color="white", fontSize=10, opacity=alt.ExprRef("1")
     ).encode(
-        y=rank, x="middle:Q", text="batch:Q", tooltip=_bar_tip(tables.time.name),
+        y=rank, x=alt.X("middle:Q"), text=alt.Text("batch:Q"), tooltip=_bar_tip(tables.time.name),
         opacity=alt.condition("datum.share * width > 14", alt.value(1), alt.value(0)),
     )  # fmt: skip
     chart = alt.layer(bars, numbers).add_params(choice).properties(width="container", height=alt.Step(LANE))

@@ -37,7 +37,7 @@ def predicted(tables: Tables) -> Figure:
     )  # fmt: skip
     chart = alt.layer(
         line.mark_area(clip=True, color=COLOURS[0], opacity=0.1).encode(
-            x=x, y=alt.Y("under:Q", scale=scale), y2="over:Q"
+            x=x, y=alt.Y("under:Q", scale=scale), y2=alt.Y2("over")
         ),
         line.mark_line(clip=True, color=COLOURS[0], opacity=0.6, strokeDash=[4, 4]).encode(x=x, y=y),
         points.mark_point(filled=True, size=90, opacity=0.9, color=COLOURS[1]),

@@ -29,7 +29,7 @@ def scaling(study: Study) -> Figure:
         record["ideal"] = first["tokens"] * record["x"] / first["x"]
         record["efficiency"] = record["tokens"] / record["ideal"]
     lines = _lines(records, "ranks", [tip("efficiency:Q", "of ideal", ".0%")])
-    ideal = _base(records).mark_line(strokeDash=[4, 4], opacity=0.5).encode(y="ideal:Q")
+    ideal = _base(records).mark_line(strokeDash=[4, 4], opacity=0.5).encode(y=alt.Y("ideal:Q"))
     about = "Dashed: as much more throughput as ranks. The same global batch, so each rank's part of it shrinks."
     chart = (ideal + lines).properties(width="container", height=HEIGHT)
     return Figure(key, title, about, chart, legend=_legend(records))
