@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from meshwright.bench.comms.fit import fit_tiers, least_absolute, priced_seconds
+from meshwright.bench.comms.fit import fit_tiers, least_log, priced_seconds
 from meshwright.bench.comms.result import Line, Row
 
 SIZES = [2**power for power in range(3, 27)]
@@ -119,10 +119,19 @@ def test_no_number_is_below_zero() -> None:
     assert found.bytes_per_s > 0
 
 
-def test_least_absolute_errors_pass_through_the_middle_of_three() -> None:
-    # Of one number and the targets 1, 2 and 10 the median is best, where least squares say 4.33.
-    found = least_absolute(np.ones((3, 1)), np.array([1.0, 2.0, 10.0]))
+def test_the_middle_of_three_is_told() -> None:
+    # Of one number and the times 1, 2 and 10 the median is best, where least squares say 4.33.
+    found = least_log(np.ones((3, 1)), np.array([1.0, 2.0, 10.0]), np.zeros(3), np.ones(3))
     assert found[0] == pytest.approx(2.0, rel=1e-2)
+    # A weight of 3 on the last makes it the median.
+    found = least_log(np.ones((3, 1)), np.array([1.0, 2.0, 10.0]), np.zeros(3), np.array([1.0, 1.0, 3.0]))
+    assert found[0] == pytest.approx(10.0, rel=1e-2)
+
+
+def test_twice_as_long_counts_like_half_as_long() -> None:
+    """Between as many times of 1 and of 4 nothing is better than anything else; relative errors would choose 1."""
+    times = np.array([1.0, 1.0, 4.0, 4.0, 4.0])
+    assert least_log(np.ones((5, 1)), times, np.zeros(5), np.ones(5))[0] == pytest.approx(4.0, rel=1e-2)
 
 
 def test_messages_too_small_to_tell_a_bandwidth_give_the_most_that_they_reached() -> None:
