@@ -18,7 +18,7 @@ STEPS = 3
 
 def test_a_run_over_two_nodes_has_the_losses_of_the_run_on_one(nodes: Nodes, ranks: RankPool, tmp_path: Path) -> None:
     flags = {**FLAGS, "layout": LAYOUT, "run": str(tmp_path / "two"), "train.steps": str(STEPS), "launch.device": "cpu"}
-    done = torchrun(nodes, ["train", *map(_option, flags, flags.values())], ranks_per_node=2, timeout=150)
+    done = torchrun(nodes, ["train", *map(_option, flags, flags.values())], ranks_per_node=2, timeout=240)
     assert [each.code for each in done] == [0, 0], "\n".join(each.output for each in done)
     two = losses(read_steps(tmp_path / "two" / "metrics.jsonl"))
     assert len(two) == STEPS
