@@ -148,7 +148,7 @@ def test_a_running_bench_says_how_far_it_is_and_loads_anew() -> None:
 def test_a_bench_at_rest_does_not_load_anew(finished: int) -> None:
     text = html(bench(planned=40, finished=finished))
     assert "refresh" not in text.split("<style>")[0]
-    assert ("17 of 40 runs done; the bench was interrupted" in text) == (finished == 17)
+    assert ("17 of 40 runs done; the bench was stopped before its end" in text) == (finished == 17)
 
 
 def test_a_chart_that_is_left_out_says_why_in_its_place() -> None:

@@ -110,7 +110,7 @@ def _progress(study: Study, running: bool) -> str:
     for name, bench in study.runs:
         if line := progress(bench):
             run = f"{name}: " if len(study.runs) > 1 else ""
-            told.append(f"{run}{line}{'' if running else '; the bench was interrupted'}")
+            told.append(f"{run}{line}{'' if running else '; the bench was stopped before its end'}")
     return "".join(f'<p class="progress" role="status">{escape(line)}</p>\n' for line in told)
 
 

@@ -50,7 +50,10 @@ def make_tables(study: Study) -> Tables:
     traffic = size_unit(sent)
     front = study.front
     records = {
-        "rows": [_row(entry, time, memory, entry.name in front) for entry in entries],
+        "rows": [
+            _row(entry, time, memory, entry.name in front) | {"group": entry.run if study.differences else ""}
+            for entry in entries
+        ],
         "phases": [part for entry in entries for part in _phases(entry, time)],
         "memory": [part for entry in entries for part in _memory(entry, memory)],
         "activity": [part for entry in entries for part in _activity(entry, time)],

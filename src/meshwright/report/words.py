@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from meshwright.bench.result import DONE, Agreement, Bench
 from meshwright.report.study import Entry, Study, printable, same_within_noise
@@ -26,8 +27,7 @@ def summary(study: Study) -> tuple[str, ...]:
     """What a reader wants to know first: fastest, smallest, what each bought and cost, failures, plan, loss."""
     found: list[str] = [not_comparable(study)] if study.differences else []
     for group in study.groups:
-        before = f"{group[0].run}: " if study.differences and group else ""
-        found += [before + sentence for sentence in _group_sentences(group, study)]
+        found += _alone(group, study) if study.differences else _group_sentences(group, study.front, study.runs)
     for name, bench in study.runs:
         if bench.agreement is not None:
             found.append((f"{name}: " if len(study.runs) > 1 else "") + plan_sentence(bench.agreement))
@@ -48,13 +48,23 @@ def progress(bench: Bench) -> str:
     return f"{bench.finished} of {bench.planned} runs done" if bench.finished < bench.planned else ""
 
 
-def _group_sentences(group: Sequence[Entry], study: Study) -> list[str]:
+def _alone(group: Sequence[Entry], study: Study) -> list[str]:
+    """The sentences of one run among several: each opens with the run, so that the layouts need not."""
+    if not group:
+        return []
+    start = f"{group[0].run}: "
+    short = [replace(entry, name=entry.name.removeprefix(start)) for entry in group]
+    front = {name.removeprefix(start) for name in study.front if name.startswith(start)}
+    return [start + sentence for sentence in _group_sentences(short, frozenset(front), study.runs)]
+
+
+def _group_sentences(group: Sequence[Entry], front: frozenset[str], runs: Sequence[tuple[str, Bench]]) -> list[str]:
     measured = [entry for entry in group if entry.place is not None]
     if not measured:
         return ["No layout has been measured.", *failures(group)]
     # Of several runs the baseline of the first is the baseline of all; each row's loss is beside its own run's.
-    base = next((e for run, _ in study.runs for e in measured if e.is_baseline and e.run == run), None)
-    fastest, front = measured[0], study.front
+    base = next((e for run, _ in runs for e in measured if e.is_baseline and e.run == run), None)
+    fastest = measured[0]
     smallest = min((e for e in measured if e.memory is not None), key=lambda e: e.memory or 0.0, default=None)
     found = [fastest_sentence(measured, base)]
     if smallest is not None and smallest is not fastest:

@@ -53,6 +53,8 @@ def _steps(tables: Tables) -> alt.Chart:
             x=_x().title(f"step, {tables.time.name}"),
             y=_y().title(f"peak memory, {tables.memory.name}"),
             order=alt.Order("step:Q"),
+            # Runs that are not comparable have a line each.
+            detail=alt.Detail("group:N"),
         )
     )
     return chart
