@@ -97,7 +97,7 @@ def test_the_device_is_one_that_a_cluster_file_may_hold() -> None:
 
 
 def test_the_simplex_finds_the_bottom_of_rosenbrocks_valley() -> None:
-    found = simplex(lambda x: float((1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2), np.array([-1.2, 1.0]), 0.5)
+    found = simplex(lambda x: float((1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2), np.array([-1.2, 1.0]), 0.5, 300)
     assert found == pytest.approx([1.0, 1.0], abs=0.02)
 
 

@@ -9,7 +9,7 @@ no derivatives, nothing to install.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from meshwright.spec.workload import make_workload
 Array = NDArray[np.float64]
 WEIGHTS = {PRODUCT: 1.0, ATTEND: 0.5, MOVE: 0.2, LAYER: 4.0, HEAD: 2.0, UPDATE: 0.5}
 """What a step consists of: layers and head. The kernels by themselves keep the constants what they are called."""
-ROUNDS, STARTS = 300, 2
+ROUNDS = 150
 LEAST_TILE, MOST_TILE = 1e-2, 256.0
 
 
@@ -59,10 +59,14 @@ def fit(seconds: Sequence[float], prices: Prices) -> Constants:
         outside = max(0.0, float(np.log(LEAST_TILE) - x[2]), float(x[2] - np.log(MOST_TILE)))
         return float(weights @ np.abs(told - measured)) + outside
 
-    x = start.array()
-    for _ in range(STARTS):
-        x = simplex(loss, x, 0.7)
-    return _constants(x)
+    begun = [replace(start, tile=tile, overhead_s=overhead).array() for tile, overhead in _places(start.overhead_s)]
+    best = min((simplex(loss, x, 0.7, ROUNDS) for x in begun), key=loss)
+    return _constants(simplex(loss, best, 0.3, 2 * ROUNDS))
+
+
+def _places(overhead_s: float) -> list[tuple[float, float]]:
+    """Tiles and overheads to start from: one walk may end in a valley that is not the deepest."""
+    return [(tile, overhead_s * times) for tile in (2.0, 32.0) for times in (1.0, 20.0)]
 
 
 def told_seconds(constants: Constants, prices: Prices) -> Array:
@@ -116,11 +120,11 @@ def _constants(x: Array) -> Constants:
     return Constants(*(float(value) for value in np.exp(x)))
 
 
-def simplex(loss: Callable[[Array], float], start: Array, step: float) -> Array:
-    """The best point that Nelder and Mead's method finds from `start` in a fixed number of rounds."""
+def simplex(loss: Callable[[Array], float], start: Array, step: float, rounds: int) -> Array:
+    """The best point that Nelder and Mead's method finds from `start` in so many rounds."""
     points: list[Any] = [start, *(start + step * row for row in np.eye(len(start)))]
     values = [loss(point) for point in points]
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         order = np.argsort(values)
         points, values = [points[i] for i in order], [values[i] for i in order]
         if values[-1] - values[0] < 1e-7:
