@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +183,13 @@ def test_the_document_has_the_promised_keys(capsys: pytest.CaptureFixture[str], 
         "tier latency_s bytes_per_s bandwidth_seen overhead_s points median_error worst_error worst "
         "operation_errors".split()
     )
+
+
+def test_reading_files_does_without_torch(tmp_path: Path) -> None:
+    line = ["comms", "--read", log(tmp_path), "--out", str(tmp_path / "c.toml")]
+    code = (
+        "import sys; from meshwright.cli.frame import main; code = main(sys.argv[1:]); "
+        "sys.exit(code or 3 * ('torch' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
