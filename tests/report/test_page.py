@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("altair")
 
-from meshwright.bench.result import FAILED, Bench, Row
+from meshwright.bench.result import FAILED, Bench, Row, Spread
 from meshwright.report.figures import Drawn, draw
 from meshwright.report.page import page, script_json
 from meshwright.report.study import make_study
@@ -175,6 +175,7 @@ def test_a_trace_is_linked_only_if_it_lies_in_the_page_s_folder(tmp_path: Path) 
         "javascript:alert(1)",
         "a\0b",
         "traces",
+        "x" * 5000,
     ):
         assert not linked(other)
 
@@ -184,3 +185,20 @@ def test_runs_of_different_work_carry_a_warning() -> None:
     assert '<p class="warning">The runs cannot be compared' in text
     assert "seq_len (a: 256, b: 512)" in text
     assert "warning" not in html([("a", bench()), ("b", bench())]).split("</style>")[1].split("<script")[0]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 0.0, -1.0])
+def test_impossible_numbers_are_survived(value: float) -> None:
+    row = done("ddp4", 0.1, 1.0, predicted=0.1, gantt=rows()[2].gantt[:1], bubble=value, bubble_formula=value)
+    assert row.predicted is not None
+    bad = replace(
+        row, tokens_per_second=value, mfu=value, memory_bytes=value, loss=(value,), grad_norm=(value, 1.0), ranks=0,
+        predicted=replace(row.predicted, step_seconds=value, memory_bytes=value), joules_per_step=value,
+        phases={"forward": value}, gantt=(replace(row.gantt[0], start=value),), step=Spread(0.1, 0.1, value),
+        loss_error=value,
+    )  # fmt: skip
+    text = html(bench(rows=(bad, replace(bad, label="ddp2", layout="ddp2 mbs8"))), charts=True)
+    assert "ddp2" in Elements(text).text
+    data = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    assert "1e+300" not in data[1]

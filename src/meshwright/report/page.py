@@ -18,7 +18,7 @@ from meshwright.bench.result import Bench
 from meshwright.report.charts.common import CONFIG, Figure
 from meshwright.report.figures import Drawn, as_columns, without_legends
 from meshwright.report.results_table import results_table
-from meshwright.report.study import Study
+from meshwright.report.study import LARGEST, Study
 from meshwright.report.words import progress, summary
 from meshwright.spec.units import count
 
@@ -140,9 +140,9 @@ def _origin(name: str, bench: Bench) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: ""}[value]
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)) and abs(value) < LARGEST:
         return count(value) if value >= 1e6 else f"{value:,}" if isinstance(value, int) else f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _figure(figure: Figure) -> str:

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from meshwright.report.study import Entry, Study
+from meshwright.report.study import Entry, Study, usable
 from meshwright.report.words import status_of
 from meshwright.spec.units import binary, duration, percent
 
@@ -99,11 +99,13 @@ def _unsaid(entry: Entry) -> str:
 
 def _trace(path: str, folder: Path) -> str:
     """The address of a trace that lies under the page's folder; empty for anything else."""
-    if not path or "\0" in path:
+    try:
+        file = (folder / path).resolve()
+        inside = bool(path) and file.is_relative_to(folder.resolve()) and file.is_file()
+        return quote(f"./{file.relative_to(folder.resolve())}") if inside else ""
+    except (OSError, ValueError):
+        # No name that a file could have.
         return ""
-    file = (folder / path).resolve()
-    inside = file.is_relative_to(folder.resolve()) and file.is_file()
-    return quote(f"./{file.relative_to(folder.resolve())}") if inside else ""
 
 
 def _cell(cell: Cell) -> str:
@@ -127,7 +129,8 @@ def _step(entry: Entry) -> Cell:
 
 def _memory(entry: Entry) -> Cell:
     found = entry.row.predicted
-    under = "" if found is None else f"predicted {binary(found.memory_bytes)}, {found.verdict}"
+    predicted = None if found is None else usable(found.memory_bytes)
+    under = f"predicted {binary(predicted)}, {found.verdict}" if found and predicted else ""
     return _number(entry.row.memory_bytes, binary, under)
 
 

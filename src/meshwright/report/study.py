@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +10,8 @@ from meshwright.bench.result import DONE, Bench, Row, Spread
 
 SAME_WORK = ("model", "seq_len", "global_batch", "precision")
 """What runs must agree in: same model, same data, same global batch, same precision."""
+LARGEST = 1e18
+"""No number of a bench is this large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,8 @@ def printable(text: str) -> str:
 
 
 def usable(value: float | None) -> float | None:
-    """`value` where it is finite and above 0."""
-    return value if value is not None and math.isfinite(value) and value > 0 else None
+    """`value` where it is above 0 and no larger than any quantity of a bench is."""
+    return value if value is not None and 0 < value < LARGEST else None
 
 
 def is_measured(row: Row) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from meshwright.report.study import Entry, Study, printable
+from meshwright.report.study import LARGEST, Entry, Study, printable
 from meshwright.spec.units import GIB, KIB, MIB, TIB
 
 Record = dict[str, Any]
@@ -231,5 +231,5 @@ def _scaled(value: float | None, unit: Unit) -> float | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """Six digits, which is more than a chart shows; None for what is not finite."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+    """Six digits, which is more than a chart shows; None for what is not finite, or larger than a drawing can be."""
+    return None if value is None or not abs(value) < LARGEST else float(f"{value:.6g}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from meshwright.bench.result import DONE, Agreement, Bench
-from meshwright.report.study import Entry, Study, printable, same_within_noise
+from meshwright.report.study import Entry, Study, printable, same_within_noise, usable
 from meshwright.spec.units import binary, count, duration
 
 SAME_TRAINING = 0.01
@@ -85,7 +85,7 @@ def fastest_sentence(measured: Sequence[Entry], base: Entry | None) -> str:
     """The fastest row, with those that are as fast within the noise. `measured` is sorted by step time."""
     fastest = measured[0]
     equals = [entry.name for entry in measured[1:] if same_within_noise(fastest.step, entry.step)]
-    rate = fastest.row.tokens_per_second
+    rate = usable(fastest.row.tokens_per_second)
     speed = duration(fastest.step.median) + " a step" + (f", {count(rate)} tokens/s" if rate else "")
     if fastest is base:
         told = f"The baseline {fastest.name} was fastest: {speed}."

@@ -30,6 +30,8 @@ MANY_POINTS = 30
 """Points from which only the notable ones have numbers."""
 CONFIG: dict[str, Any] = {
     "background": "transparent",
+    # The drawing as a whole has a label; one for each of its thousands of marks would take longer than drawing them.
+    "aria": False,
     "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif",
     "view": {"stroke": None},
     "axis": {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import altair as alt
 
 from meshwright.report.charts.common import Figure, coloured, cycled, in_order, tip
-from meshwright.report.study import Entry, Study, printable
+from meshwright.report.study import Entry, Study, printable, usable
 from meshwright.report.tables import Record
 
 HEIGHT = 280
@@ -46,8 +46,8 @@ def micro_batches(study: Study) -> Figure:
     return Figure(key, title, about, chart.properties(width="container", height=HEIGHT), legend=_legend(records))
 
 
-def _ranks(entry: Entry) -> int:
-    return entry.row.ranks
+def _ranks(entry: Entry) -> int | None:
+    return entry.row.ranks if entry.row.ranks > 0 else None
 
 
 def _micro_batch(entry: Entry) -> int | None:
@@ -63,7 +63,7 @@ def _series(study: Study, family: Callable[[Entry], str], x: Callable[[Entry], i
     families: dict[str, dict[int, Entry]] = defaultdict(dict)
     for entry in reversed(study.measured):
         at = x(entry)
-        if at is not None and entry.row.tokens_per_second:
+        if at is not None and usable(entry.row.tokens_per_second):
             families[printable((f"{entry.run}: " if study.differences else "") + family(entry))][at] = entry
     return [
         {"series": name, "x": at, "tokens": points[at].row.tokens_per_second, "name": points[at].name}
