@@ -11,9 +11,12 @@ from meshwright.spec import parse_layout
 from meshwright.spec.workload import make_workload
 
 
-def rank(number: int, place: int, actions: list[tuple[str, float, float]], sync: float = 100.0) -> dict[str, Any]:
+def rank(
+    number: int, place: int, actions: list[tuple[str, float, float]], sync: float = 100.0, node: int = 0
+) -> dict[str, Any]:
     return {
         "rank": number,
+        "node": node,
         "pipeline_rank": place,
         "stages": [place],
         "traced": {
@@ -45,7 +48,7 @@ def test_idle_is_what_is_left_from_the_pipelines_first_action_to_its_last() -> N
 
 def test_ranks_of_other_nodes_are_set_by_the_barrier_that_all_left_together() -> None:
     first = rank(0, 0, [("forward", 0, 1)], sync=100.0)
-    second = rank(1, 1, [("forward", 1, 2)], sync=5000.0)
+    second = rank(1, 1, [("forward", 1, 2)], sync=5000.0, node=1)
     found = pipeline_of([first, second], LAYOUT, WORK)
     assert found.bubble == pytest.approx(0.5)
 

@@ -32,7 +32,8 @@ def request_of(layouts: str, **more: Any) -> Request:
 
 def measured(case: Case, ranks: int, seconds: float) -> Outcome:
     one = {
-        "node": 0, "seconds": [seconds] * case.steps, "loss": [2.0, 1.0], "grad_norm": [1.0, 1.0], "memory_bytes": 10.0,
+        "node": 0, "seconds": [seconds] * case.steps, "skipped": 0, "loss": [2.0, 1.0], "grad_norm": [1.0, 1.0],
+        "memory_bytes": 10.0,
         "memory_kind": "counted", "states": {"parameters": 4.0, "optimizer": 5.0}, "joules": None, "traffic": [],
         "pipeline_rank": 0, "stages": [0], "traced": None,
     }  # fmt: skip
@@ -102,6 +103,17 @@ def test_a_layout_that_fails_once_is_not_tried_again_and_keeps_its_reason(tmp_pa
 def test_a_layout_that_cannot_run_is_a_row_from_the_start(tmp_path: Path) -> None:
     first = next(iter(Sweep(request_of("ddp2, tp3"), tmp_path).run(Told(fine))))
     assert [(row.label, row.status) for row in first.rows] == [("tp3", REFUSED)]
+
+
+def test_a_run_that_failed_is_tried_again_when_the_bench_goes_on(tmp_path: Path) -> None:
+    def lost(case: Case, ranks: int) -> Outcome:
+        return failure(RuntimeError("address already in use")) if case.flags["layout"] == "fsdp2" else fine(case, ranks)
+
+    list(Sweep(request_of("ddp2, fsdp2"), tmp_path).run(Told(lost)))
+    again = Told(fine)
+    found = list(Sweep(request_of("ddp2, fsdp2"), tmp_path).run(again))[-1]
+    assert again.asked == ["fsdp2", "fsdp2"]
+    assert [row.status for row in found.rows] == [DONE, DONE]
 
 
 def test_only_the_first_run_of_a_row_is_traced(tmp_path: Path) -> None:

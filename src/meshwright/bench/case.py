@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from meshwright.train.config.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,4 @@ def trace_path(folder: Path, rank: int) -> Path:
 
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(document), encoding="utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, json.dumps(document))

@@ -40,19 +40,21 @@ def arguments(what: str, *, micro_batch: bool = True) -> argparse.ArgumentParser
     parser.add_argument("--warm-up", type=int, default=3, help="steps before them")
     parser.add_argument("--trace", type=int, default=2, help="traced steps after them; 0: none")
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"))
-    parser.add_argument("--out", default="", help="folder for results.json and trace.json.gz")
+    parser.add_argument("--out", default="", help="folder for results.json and trace.json.gz; empty: runs/MODEL-LAYOUT")
     return parser
 
 
 def bench_here(options: argparse.Namespace, layout: Callable[[int], str]) -> Row | None:
     """Measure the layout that `layout` names for so many ranks; the first rank prints it, and returns its Row."""
     place = read_place()
-    folder = Path(options.out or f"runs/{options.model}")
+    named = layout(place.world_size)  # may choose the micro-batch
+    text = f"{named} mbs{options.micro_batch}"
+    is_file = "/" in options.model or options.model.endswith(".json")
+    model = options.model if is_file else options.model.replace("_", "-")
+    folder = Path(options.out or f"runs/{Path(model).stem}-{text.replace(' ', '-').replace(':', '-')}")
     with record_errors(place.rank, folder):
-        named = layout(place.world_size)  # may choose the micro-batch
-        text = f"{named} mbs{options.micro_batch}"
         flags = {
-            "model": options.model.replace("_", "-"), "layout": text, "train.seq_len": str(options.seq_len),
+            "model": model, "layout": text, "train.seq_len": str(options.seq_len),
             "train.global_batch": str(options.global_batch), "train.precision": options.precision,
             "launch.device": options.device, "data.source": "synthetic:chain", "run": str(folder),
         }  # fmt: skip

@@ -22,13 +22,16 @@ from meshwright.bench.case import Case, rank_path
 from meshwright.bench.crew import Outcome, told
 from meshwright.bench.result import DONE, FAILED, REFUSED, TIMED_OUT
 from meshwright.train.launch.environment import Place
-from meshwright.train.launch.error_files import read_errors
-from meshwright.train.launch.failures import root_cause
+from meshwright.train.launch.error_files import error_path, read_errors
+from meshwright.train.launch.failures import death_of, root_cause
+from meshwright.train.launch.orphans import PARENT
 from meshwright.train.launch.process_group import finalize, initialize
 from meshwright.train.metrics.logs import log_path
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 5.0
+STOPPED = "stopped"
+"""Because a peer's child failed."""
 ELASTIC = "TORCHELASTIC_"
 """Variables of torchrun that a child must not see: it would join torchrun's own store."""
 
@@ -48,9 +51,12 @@ class JoinedCrew:
         self._cases += 1
         folder.mkdir(parents=True, exist_ok=True)
         file = case.write(folder, self.place.rank)
+        # Of an attempt before this one, which a child that dies early would be blamed with.
+        error_path(folder, self.place.rank).unlink(missing_ok=True)
+        rank_path(folder, self.place.rank).unlink(missing_ok=True)
         port: list[Any] = [_free_port() if self.place.rank == 0 else None]
         dist.broadcast_object_list(port, src=0)
-        status = ""
+        status: str | int = 0
         if self.place.rank < ranks:
             status = self._child(file, ranks, int(port[0]), timeout)
         found: list[Any] = [None] * self.place.world_size
@@ -71,8 +77,8 @@ class JoinedCrew:
     def close(self) -> None:
         finalize()
 
-    def _child(self, file: Path, ranks: int, port: int, timeout: float) -> str:
-        """Run this rank's child to its end; returns "" or what went wrong."""
+    def _child(self, file: Path, ranks: int, port: int, timeout: float) -> str | int:
+        """Run this rank's child to its end; returns its exit code, or why it was stopped."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(ELASTIC)}
         environment |= _place(self.place, ranks, port)
         log = log_path(file.parent, self.place.rank)
@@ -90,7 +96,7 @@ class JoinedCrew:
                         told_at = now
                     if now > deadline or (told_at is not None and now > told_at + GRACE_SECONDS):
                         self._store.set(key, "1")
-                        return TIMED_OUT if told_at is None else "stopped"
+                        return TIMED_OUT if told_at is None else STOPPED
                     time.sleep(POLL_SECONDS)
             finally:
                 with suppress(ProcessLookupError):
@@ -98,7 +104,7 @@ class JoinedCrew:
                 child.wait()
         if code:
             self._store.set(key, "1")
-        return f"ended with exit code {code}" if code else ""
+        return code
 
     def _left(self, folder: Path) -> tuple[Any, Any]:
         """What the child measured, and the error that it recorded."""
@@ -112,16 +118,19 @@ class JoinedCrew:
 
 def _joined(found: list[Any], timeout: float) -> Outcome:
     """The Outcome of a case from every rank's (status, numbers, errors)."""
-    errors = [error for _, _, some in found for error in some]
     statuses = [status for status, _, _ in found]
     if not any(statuses) and all(measured is not None for _, measured, _ in found):
         return Outcome(DONE, ranks=[measured for _, measured, _ in found])
-    if errors:
-        cause = root_cause(errors)
-        return Outcome(REFUSED, cause.message) if cause.is_request else told(cause.headline, cause.message)
-    if TIMED_OUT in statuses:
+    errors = list({error.rank: error for _, _, some in found for error in some}.values())
+    said = {error.rank for error in errors}
+    deaths = [death_of(rank, code) for rank, code in enumerate(statuses) if isinstance(code, int) and code]
+    failures = errors + [death for death in deaths if death.rank not in said]
+    cause = root_cause(failures) if failures else None
+    if TIMED_OUT in statuses and (cause is None or cause.is_echo):
         return Outcome(TIMED_OUT, f"still running after {timeout:g} s")
-    return Outcome(FAILED, next((status for status in statuses if status), "left no numbers"))
+    if cause is None:
+        return Outcome(FAILED, "a rank left no numbers")
+    return Outcome(REFUSED, cause.message) if cause.is_request else told(cause.headline, cause.message)
 
 
 def _place(place: Place, ranks: int, port: int) -> dict[str, str]:
@@ -130,7 +139,7 @@ def _place(place: Place, ranks: int, port: int) -> dict[str, str]:
     return {
         "RANK": str(place.rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(place.local_rank),
         "LOCAL_WORLD_SIZE": str(here), "GROUP_RANK": str(place.node), "MASTER_ADDR": place.address,
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(port), PARENT: str(os.getpid()),
     }  # fmt: skip
 
 

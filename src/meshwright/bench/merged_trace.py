@@ -56,7 +56,9 @@ def _events(rank: int, path: Path, zero: float, shift: float) -> Iterator[dict[s
             continue
         moved = round((base + event["ts"] / 1e6 - zero + shift) * 1e6, 3)
         named = _name(rank, event) if event.get("ph") == "M" else {}
-        yield {**event, "ts": moved, "pid": _number(numbers, rank, event.get("pid")), **named}
+        # Arrows join events with equal numbers, which each rank counts for itself.
+        joined = {"id": f"{rank}.{event['id']}"} if "id" in event else {}
+        yield {**event, "ts": moved, "pid": _number(numbers, rank, event.get("pid")), **named, **joined}
 
 
 def _number(numbers: dict[str, int], rank: int, process: object) -> int:

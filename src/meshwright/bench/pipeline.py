@@ -35,14 +35,14 @@ def pipeline_of(ranks: Sequence[Mapping[str, Any]], layout: Layout, workload: Wo
     )
     if len(traced) < layout.pipeline:
         return Pipeline(formula=formula)
-    # Every rank's clock counts from the end of the barrier that all leave together.
-    actions = {
-        place: [
-            (act["start"] - one["traced"]["sync"], act["start"] - one["traced"]["sync"] + act["seconds"], act)
-            for act in one["traced"]["actions"]
+    home = next(iter(traced.values()))
+    actions = {}
+    for place, one in traced.items():
+        # Ranks of one node have one clock; another node's is set by the barrier that all leave together.
+        zero = (home if one["node"] == home["node"] else one)["traced"]["sync"]
+        actions[place] = [
+            (act["start"] - zero, act["start"] - zero + act["seconds"], act) for act in one["traced"]["actions"]
         ]
-        for place, one in traced.items()
-    }
     begin = min(start for acts in actions.values() for start, _, _ in acts)
     window = max(end for acts in actions.values() for _, end, _ in acts) - begin
     stages = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -26,12 +27,15 @@ from meshwright.train.config.read import read_config
 from meshwright.train.config.resolve import resolve
 from meshwright.train.launch.environment import read_place
 from meshwright.train.launch.error_files import record_errors
+from meshwright.train.launch.orphans import PARENT, die_with_parent
 from meshwright.train.launch.process_group import device_of, finalize, initialize
 from meshwright.train.loop.setup import Setup, set_up
 from meshwright.train.update import update
 
 MEMORY_STEPS = 2
 """The first allocates optimizer states; the second is like all others."""
+MOST_SKIPPED = 24
+"""fp16: so many halvings of the loss scale, and then it is the model that overflows."""
 
 
 @dataclass
@@ -41,6 +45,8 @@ class Runner:
     setup: Setup
     values: list[torch.Tensor] = field(default_factory=list)
     """Loss and gradient norm of each step, still on the device."""
+    skipped: int = 0
+    """fp16: steps whose gradients overflowed, so that no parameter moved."""
 
     def step(self) -> None:
         """One step; its loss is the same number on every rank, and on a CPU waited for."""
@@ -52,6 +58,7 @@ class Runner:
             setup.step, setup.optimizer, batches, target_tokens=targets, max_norm=config.train.max_norm or None,
             scaler=setup.scaler,
         )  # fmt: skip
+        self.skipped += done.skipped
         share = done.share if setup.step.reports else torch.zeros_like(done.share)
         pair = torch.stack((share.double(), done.norm.to(share.device, torch.float64)))
         dist.all_reduce(pair[:1])
@@ -83,12 +90,16 @@ def measure(job: Job, device: torch.device, case: Case, folder: Path) -> dict[st
             stack.enter_context(setup.loader)
             for _ in range(MEMORY_STEPS):
                 runner.step()
+            while runner.skipped == len(runner.values) < MOST_SKIPPED:  # until the optimizer has made its states
+                runner.step()
         states = state_bytes(setup)
         for _ in range(max(case.warm_up - MEMORY_STEPS, 0)):
             runner.step()
+        millijoules(device)  # wakes NVML
         dist.barrier()
-        before = millijoules(device)
+        before, skipped = millijoules(device), runner.skipped
         seconds = runner.timed(case.steps)
+        skipped = runner.skipped - skipped
         after = millijoules(device)
         with Recorder(setup.mesh) as record:
             runner.step()
@@ -98,6 +109,7 @@ def measure(job: Job, device: torch.device, case: Case, folder: Path) -> dict[st
         "rank": dist.get_rank(),
         "node": job.here.place.node,
         "seconds": seconds,
+        "skipped": skipped,
         "loss": [loss for loss, _ in pairs],
         "grad_norm": [norm for _, norm in pairs],
         "memory_bytes": meter.peak_bytes,
@@ -157,6 +169,8 @@ def run_case(case: Case, folder: str) -> dict[str, Any]:
 
 def main(file: str) -> None:
     """Be a rank of the case in `file`, of ranks that have just started."""
+    if PARENT in os.environ:
+        die_with_parent(int(os.environ[PARENT]))
     folder, place = Path(file).parent, read_place()
     with record_errors(place.rank, folder):
         case = read_case(Path(file))

@@ -36,12 +36,14 @@ def row_of(label: str, model: Model, workload: Workload, layout: Layout, runs: S
     peaks = [max(run[rank]["memory_bytes"] for run in runs) for rank in range(len(first))]
     fullest = max(range(len(peaks)), key=lambda rank: peaks[rank])
     pipeline = pipeline_of(first, layout, workload) if layout.pipeline > 1 else Pipeline()
+    skipped = sum(ranks[0]["skipped"] for ranks in runs)
     joules = [one["joules"] for ranks in runs for one in ranks]
     return Row(
         label=label,
         layout=str(layout),
         ranks=layout.devices,
         status=status,
+        reason=f"fp16: {skipped} of {len(slowest)} timed steps overflowed and were skipped" if skipped else "",
         step=step,
         tokens_per_second=workload.tokens / step.median,
         samples_per_second=workload.global_batch / step.median,
@@ -88,13 +90,12 @@ def traffic_of(model: Model, workload: Workload, layout: Layout, ranks: Ranks) -
 
 
 def _times(model: Model, layout: Layout, ranks: Ranks) -> dict[tuple[str, str], tuple[float, float]]:
-    """Mean seconds and exposed seconds of the traced ranks, by axis and kind; receiving counts as sending."""
+    """Mean seconds and exposed seconds of the traced ranks, by axis and kind."""
     traced = [one["traced"]["sent"] for one in ranks if one.get("traced")]
     sums: dict[tuple[str, str], tuple[float, float]] = {}
     for sent in traced:
         for row in sent:
-            kind = "send" if row["collective"] == "recv" else row["collective"]
-            key = (shared_axis(model, layout, row["axis"]), kind)
+            key = (shared_axis(model, layout, row["axis"]), row["collective"])
             before = sums.get(key, (0.0, 0.0))
             sums[key] = (before[0] + row["seconds"], before[1] + row["exposed"])
     return {key: (seconds / len(traced), exposed / len(traced)) for key, (seconds, exposed) in sums.items()}

@@ -19,7 +19,7 @@ from meshwright.bench.merged_trace import FILE as TRACE_FILE
 from meshwright.bench.merged_trace import merge_traces
 from meshwright.bench.order import Run, order_runs
 from meshwright.bench.request import Request
-from meshwright.bench.result import DONE, ONE_PROCESS, REFUSED, Bench, Predicted, Row
+from meshwright.bench.result import DONE, FAILED, ONE_PROCESS, REFUSED, TIMED_OUT, Bench, Predicted, Row
 from meshwright.bench.rows import loss_error, row_of
 from meshwright.spec.errors import RequestError
 from meshwright.spec.notation import parse_layout
@@ -107,9 +107,10 @@ class Sweep:
     def bench(self, outcomes: Mapping[int, Outcome]) -> Bench:
         """What is known so far."""
         rows = with_places([row for entry in self.entries.values() if (row := self._row(entry, outcomes))])
-        reference = next((row.loss for row in rows if row.label in (ONE_PROCESS, self.baseline) and row.loss), ())
+        alone = [row.loss for row in rows if row.ranks == 1 and row.loss]
+        reference = (alone + [row.loss for row in rows if row.label == self.baseline and row.loss] + [()])[0]
         rows = tuple(replace(row, loss_error=loss_error(row.loss, reference)) if row.loss else row for row in rows)
-        job = next(entry.job for entry in self.entries.values() if entry.job)
+        job = max((entry.job for entry in self.entries.values() if entry.job), key=lambda job: job.ranks)
         return Bench(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command="meshwright " + shlex.join(sys.argv[1:]),
@@ -135,9 +136,10 @@ class Sweep:
         return outcome
 
     def _kept(self, run: Run) -> Outcome | None:
-        """A run's Outcome from before; one that cannot be read is done again."""
+        """A run's Outcome from before; one that failed for whatever passing reason, or is unreadable, is done again."""
         with suppress(OSError, ValueError, TypeError):
-            return Outcome(**json.loads((self.run_folder(run) / OUTCOME_FILE).read_text(encoding="utf-8")))
+            found = Outcome(**json.loads((self.run_folder(run) / OUTCOME_FILE).read_text(encoding="utf-8")))
+            return None if found.status in (FAILED, TIMED_OUT) else found
         return None
 
     def _row(self, entry: Entry, outcomes: Mapping[int, Outcome]) -> Row | None:
@@ -156,7 +158,7 @@ class Sweep:
             row = Row(entry.label, entry.layout, job.ranks, bad.status, bad.reason)
         else:
             row = row_of(entry.label, job.model, job.workload, job.layout, good, bad.status if bad else DONE)
-            row = replace(row, reason=bad.reason if bad else "")
+            row = replace(row, reason=bad.reason) if bad else row
             if job.peak_flops and row.step:
                 row = replace(row, mfu=mfu(job.model, job.workload, row.step.median, job.ranks, job.peak_flops))
         first = next(run for run in self.order if run.label == entry.label)
@@ -203,7 +205,7 @@ def _claim(folder: Path, request: Request, fresh: bool) -> None:
             raise RequestError(f"{folder} holds another bench.", ["--out FOLDER", "--fresh to measure anew"])
         if fresh:
             for old in folder.glob(f"runs/*/{OUTCOME_FILE}"):
-                old.unlink()
+                old.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, mine)
     except (OSError, json.JSONDecodeError) as error:

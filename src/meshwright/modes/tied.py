@@ -97,7 +97,8 @@ def tied_tables(
         lane, ends = dist.get_rank() % stride, (first, last)
         pair = [end * stride + lane for end in sorted(ends)]
         between = mesh.index("pipeline") not in ends
-        made = dist.new_group([dist.get_rank()] if between else pair, use_local_synchronization=True)
+        own = [dist.get_rank()] if between else pair
+        made = dist.new_group(own, use_local_synchronization=True, group_desc="pipeline")
         group, source = None if between else made, first * stride + lane
     found = []
     for _, kept in recipe.tied:

@@ -69,10 +69,14 @@ def test_on_a_gpu_kernels_count_and_nccls_are_collectives() -> None:
     gpu = {
         "traceEvents": [
             event("cpu_op", "aten::mm", 0, 90),  # the host's time is none of the device's
-            event("gpu_user_annotation", "meshwright:step", 10, 60),
-            event("kernel", "sm90_gemm", 10, 40),
+            event("user_annotation", "meshwright:step", 0, 9),
+            event("user_annotation", "meshwright:backward micro-batch 0", 4, 8),
+            event("gpu_user_annotation", "meshwright:backward micro-batch 0", 12, 13),  # of the range's thread alone
+            event("cuda_runtime", "cudaLaunchKernel", 1, 2, correlation=11),
+            event("cuda_runtime", "cudaLaunchKernel", 5, 6, thread=9, correlation=12),  # by autograd's thread
+            event("kernel", "sm90_gemm", 10, 40, thread=7, correlation=11),
             event(
-                "kernel", "ncclDevKernel_AllGather_RING_LL(x)", 30, 60, thread=3,
+                "kernel", "ncclDevKernel_AllGather_RING_LL(x)", 30, 60, thread=3, correlation=12,
                 **{"Collective name": "_allgather_base", "Process Group Description": "shard"},
             ),
         ]
@@ -82,7 +86,10 @@ def test_on_a_gpu_kernels_count_and_nccls_are_collectives() -> None:
     assert found.overlapped == pytest.approx(0.01)
     (line,) = sent(trace_of(gpu), 0.0, 0.06)
     assert (line.axis, line.collective) == ("shard", "all-gather")
-    assert [one.phase for one in phases(trace_of(gpu))] == ["step"]
+    assert [(one.phase, round(one.start * 1e3), round(one.end * 1e3)) for one in phases(trace_of(gpu))] == [
+        ("step", 10, 60),
+        ("backward", 30, 60),
+    ]
 
 
 def test_a_trace_is_read_plain_and_packed(tmp_path: Path) -> None:

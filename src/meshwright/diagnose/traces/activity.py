@@ -83,17 +83,25 @@ def busy(trace: RankTrace, start: float, end: float) -> Busy:
 
 
 def sent(trace: RankTrace, start: float, end: float) -> list[Sent]:
-    """Collectives between two moments by axis and kind, in the order of appearance. The axis may be unknown: ""."""
+    """Collectives between two moments by axis and kind, in the order of appearance. The axis may be unknown: "".
+
+    Receiving is part of the row of sends, and no call of it.
+    """
     compute = _spans(trace.compute)
     found: dict[tuple[str, str], list[Span]] = {}
+    received: dict[str, int] = {}
     for span in trace.collectives:
         if start <= span.start < end:
-            found.setdefault(_kind(trace, span), []).append(span)
+            axis, kind = _kind(trace, span)
+            if kind == "recv":
+                # One exchange with its peer's sending: both at once are under way once.
+                received[axis], kind = received.get(axis, 0) + 1, "send"
+            found.setdefault((axis, kind), []).append(span)
     return [
         Sent(
             axis,
             collective,
-            len(spans),
+            len(spans) - (received.get(axis, 0) if collective == "send" else 0),
             sum(span.seconds for span in spans),
             total(difference(within(_spans(spans), start, end), compute)),
         )
@@ -109,6 +117,7 @@ def _kind(trace: RankTrace, span: Span) -> tuple[str, str]:
     about = span.arguments or {}
     group = str(about.get("Process Group Name", ""))
     axis = str(about.get("Process Group Description", "")) or trace.groups.get(group, "")
+    axis = "world" if axis == "default_pg" else axis
     name = str(about.get("Collective name", "")) or span.name.removeprefix("gloo:")
     return axis, _NCCL.get(name.lower(), name.replace("_", "-"))
 

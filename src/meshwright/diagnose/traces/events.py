@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class RankTrace:
     base_seconds: float
     """Since the epoch; the spans count from here."""
     ranges: tuple[Span, ...]
-    """`meshwright:…` ranges; on a GPU, those of its own clock."""
+    """`meshwright:…` ranges; on a GPU, from the first to the last kernel that was launched in them."""
     compute: tuple[Span, ...]
     collectives: tuple[Span, ...]
     on_gpu: bool
@@ -83,10 +84,11 @@ def trace_of(document: Mapping[str, Any]) -> RankTrace:
     }
     spans = list(_spans(document["traceEvents"]))
     on_gpu = any(kind == "kernel" for kind, _ in spans)
-    ranges = _of(spans, "gpu_user_annotation", RANGE) or _of(spans, "user_annotation", RANGE)
     named = _of(spans, "user_annotation", COLLECTIVE)
+    ranges = [span for span in _of(spans, "user_annotation", RANGE) if not span.name.startswith(COLLECTIVE)]
     kernels = [span for kind, span in spans if kind in ("kernel", "gpu_memcpy", "gpu_memset")]
     if on_gpu:
+        ranges = _on_device(ranges, [span for kind, span in spans if kind in _LAUNCHES], kernels)
         collectives = [span for span in kernels if "nccl" in span.name.lower()]
         compute = [span for span in kernels if "nccl" not in span.name.lower()]
     else:
@@ -98,7 +100,7 @@ def trace_of(document: Mapping[str, Any]) -> RankTrace:
         world if isinstance(world, int) else None,
         groups,
         _number(document.get("baseTimeNanoseconds")) / 1e9,
-        tuple(span for span in ranges if not span.name.startswith(COLLECTIVE)),
+        tuple(ranges),
         tuple(compute),
         tuple(collectives),
         on_gpu,
@@ -130,6 +132,33 @@ def _is_gloo(span: Span) -> bool:
 def _computes(name: str) -> bool:
     """Whether a CPU operator is work: others wrap it, and may wait for a peer meanwhile."""
     return name.startswith("aten::") or "fused" in name
+
+
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
+
+
+def _on_device(ranges: list[Span], launches: list[Span], kernels: list[Span]) -> list[Span]:
+    """The host's ranges as the device saw them: the kernels that were launched meanwhile, on whichever thread.
+
+    Kineto's own `gpu_user_annotation` counts the range's thread alone, and backward is launched by autograd's. A range
+    that launched nothing is left where the host had it.
+    """
+    by_number = {_correlation(kernel): kernel for kernel in kernels if _correlation(kernel) is not None}
+    pairs = [(launch.start, by_number[n]) for launch in launches if (n := _correlation(launch)) in by_number]
+    pairs.sort(key=lambda pair: pair[0])
+    moments = [start for start, _ in pairs]
+    found = []
+    for span in ranges:
+        inside = [kernel for _, kernel in pairs[bisect_left(moments, span.start) : bisect_right(moments, span.end)]]
+        if inside:
+            start, end = min(kernel.start for kernel in inside), max(kernel.end for kernel in inside)
+            span = Span(span.name, start, end, span.thread, span.arguments)
+        found.append(span)
+    return found
+
+
+def _correlation(span: Span) -> object:
+    return (span.arguments or {}).get("correlation")
 
 
 _CARRIES = {"all_reduce": ("all-reduce", "reduce-scatter"), "all_to_all": ("all-to-all",)}

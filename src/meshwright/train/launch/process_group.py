@@ -66,7 +66,7 @@ def device_of(place: Place, device: str = "auto") -> torch.device:
     gpus = torch.cuda.device_count()
     if gpus >= place.local_world_size:
         index = place.local_rank
-    elif gpus == 1 and place.launcher == "slurm":
+    elif gpus == 1 and (place.launcher == "slurm" or "SLURM_STEP_NODELIST" in os.environ):
         # srun --gpus-per-task=1 shows each rank a GPU of its own, as number 0. NCCL refuses two ranks on one.
         index = 0
     else:
