@@ -127,7 +127,7 @@ def test_the_table_shows_the_measured_numbers() -> None:
     # 109 ms ± 2 %, 8192 tokens in it; predicted 115 ms, which is 5.5 % more; 20 % exposed of 105 % in all parts.
     assert cells == [
         "4", "fsdp4", "mbs8", "4", "109 ms", "± 2.18 ms", "75,156", "27.5 %", "3.8 GiB",
-        "predicted 4.18 GiB, fits", "21.8 ms", "20.0 %", "115 ms", "+5.5 %", "4", "measured 4", "1.0e-04", "done",
+        "predicted 4.18 GiB", "21.8 ms", "20.0 %", "115 ms", "+5.5 %", "4", "measured 4", "1.0e-04", "done",
     ]  # fmt: skip
 
 

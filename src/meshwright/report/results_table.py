@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from meshwright.cost.result import FITS
 from meshwright.report.study import Entry, Study, usable
 from meshwright.report.words import status_of
 from meshwright.spec.units import binary, duration, percent
@@ -130,7 +131,8 @@ def _step(entry: Entry) -> Cell:
 def _memory(entry: Entry) -> Cell:
     found = entry.row.predicted
     predicted = None if found is None else usable(found.memory_bytes)
-    under = f"predicted {binary(predicted)}, {found.verdict}" if found and predicted else ""
+    doubt = "" if found is None or found.verdict == FITS else f", {found.verdict}"
+    under = f"predicted {binary(predicted)}{doubt}" if predicted else ""
     return _number(entry.row.memory_bytes, binary, under)
 
 
