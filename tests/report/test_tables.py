@@ -69,6 +69,15 @@ def test_the_difference_is_relative_to_the_baseline_of_the_same_step() -> None:
     ]  # fmt: skip
 
 
+def test_one_process_is_the_reference_where_it_ran() -> None:
+    rows = [
+        replace(done(name, 0.1, 1.0, ranks=ranks), loss=(loss,))
+        for name, ranks, loss in (("ddp4", 4, 3.0), ("one process", 1, 2.0))
+    ]
+    found = {r["name"]: r["difference"] for r in tables(bench(rows=tuple(rows))).records["curves"] if r["step"] == 1}
+    assert found == {"ddp4": 0.5, "one process": 0.0}
+
+
 def test_several_runs_have_a_baseline_each() -> None:
     rows = (replace(done("ddp4", 0.1, 1.0), loss=(4.0,)), replace(done("tp4", 0.2, 1.0), loss=(2.0,)))
     study = make_study([("a", bench(rows=rows)), ("b", bench(rows=rows[1:], baseline="tp4"))])

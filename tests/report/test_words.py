@@ -107,7 +107,7 @@ def test_a_done_row_without_a_step_time_is_not_measured() -> None:
     [
         (0.034, "The loss of x differs from ddp4's by up to 3.4 %: it did not train the same."),
         (5e-6, "The loss of x follows ddp4's within a relative 5.0e-06."),
-        (math.nan, "The loss of x is not finite, or its baseline's is not."),
+        (math.nan, "The loss of x is not finite, or its reference's is not."),
     ],
 )
 def test_the_loss_beside_the_baseline_s(shift: float, told: str) -> None:
@@ -166,3 +166,9 @@ def test_runs_of_different_work_are_not_compared() -> None:
     assert told[1] == "monday: The baseline ddp4 was fastest: 100 ms a step, 81.9 K tokens/s."
     assert told[2] == "tuesday: The baseline ddp4 was fastest: 50 ms a step, 164 K tokens/s."
     assert len(told) == 3
+
+
+def test_the_loss_is_held_against_one_process_where_it_ran() -> None:
+    one = replace(done("one process", 0.4, 12.0, ranks=1), loss_error=0.0)
+    told = of(replace(done("ddp4", 0.1, 10.0), loss_error=2e-7), one, replace(done("tp4", 0.2, 20.0), loss_error=1e-7))
+    assert told[-1] == "The losses of 2 layouts follow one process's within a relative 2.0e-07 (ddp4)."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from meshwright.bench.result import DONE, Bench, Row, Spread
+from meshwright.bench.result import DONE, ONE_PROCESS, Bench, Row, Spread
 
 SAME_WORK = ("model", "seq_len", "global_batch", "precision")
 """What runs must agree in: same model, same data, same global batch, same precision."""
@@ -79,6 +79,13 @@ class Study:
 def printable(text: str) -> str:
     """One line of printable letters: what a chart, a table and a terminal can show."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split()) or "?"
+
+
+def loss_reference(entries: Sequence[Entry], run: str) -> Entry | None:
+    """The row whose loss a run's others are held against, as `bench.sweep` does: one process, else the baseline."""
+    of_run = [entry for entry in entries if entry.run == run and entry.row.loss]
+    alone = sorted((e for e in of_run if e.row.ranks == 1), key=lambda e: e.row.label != ONE_PROCESS)
+    return next(iter([*alone, *(entry for entry in of_run if entry.is_baseline)]), None)
 
 
 def usable(value: float | None) -> float | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from meshwright.report.study import LARGEST, Entry, Study, printable
+from meshwright.report.study import LARGEST, Entry, Study, loss_reference, printable
 from meshwright.spec.units import GIB, KIB, MIB, TIB
 
 Record = dict[str, Any]
@@ -193,8 +193,9 @@ def _gantt(entry: Entry, time: Unit) -> list[Record]:
 
 
 def _curves(study: Study) -> list[Record]:
-    """Loss, its relative difference to the baseline of the same run, and gradient norm, of every step."""
-    base = {entry.run: entry.row.loss for entry in study.entries if entry.is_baseline}
+    """Loss, its relative difference to that of the same run's reference, and gradient norm, of every step."""
+    references = {run: loss_reference(study.entries, run) for run, _ in study.runs}
+    base = {run: found.row.loss for run, found in references.items() if found is not None}
     return [
         {
             "name": entry.name,

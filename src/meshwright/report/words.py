@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from meshwright.bench.result import DONE, Agreement, Bench
-from meshwright.report.study import Entry, Study, printable, same_within_noise, usable
+from meshwright.report.study import Entry, Study, loss_reference, printable, same_within_noise, usable
 from meshwright.spec.units import binary, count, duration
 
 SAME_TRAINING = 0.01
@@ -77,8 +77,9 @@ def _group_sentences(group: Sequence[Entry], front: frozenset[str], runs: Sequen
         found.append(f"No other layout is both faster and smaller than {_listed(on_front)}.")
     elif on_front and len(measured) > 1:
         found.append(f"{on_front[0]} is both the fastest and the smallest.")
-    of_base = "their baselines'" if len({entry.run for entry in group}) > 1 else f"{base.name}'s" if base else ""
-    return [*found, *failures(group), *loss_sentences(measured, of_base)]
+    by_run = (loss_reference(group, run) for run in dict.fromkeys(entry.run for entry in group))
+    references = [entry for entry in by_run if entry is not None]
+    return [*found, *failures(group), *loss_sentences(measured, references)]
 
 
 def fastest_sentence(measured: Sequence[Entry], base: Entry | None) -> str:
@@ -172,14 +173,15 @@ def plan_sentence(agreement: Agreement) -> str:
     return f"The plan was {'right' if right else 'not right'}: {choice} ({order}); {error} (medians)."
 
 
-def loss_sentences(measured: Sequence[Entry], of_base: str) -> list[str]:
-    """Whether the layouts trained the same: the largest relative difference to the loss `of_base` (`ddp4's`)."""
-    if not of_base:
+def loss_sentences(measured: Sequence[Entry], references: Sequence[Entry]) -> list[str]:
+    """Whether the layouts trained the same: the largest relative difference to their run's reference."""
+    if not references:
         return []
-    errors = [(e.row.loss_error, e.name) for e in measured if not e.is_baseline and e.row.loss_error is not None]
+    of_base = f"{references[0].name}'s" if len(references) == 1 else "that of their run's reference"
+    errors = [(e.row.loss_error, e.name) for e in measured if e not in references and e.row.loss_error is not None]
     wrong = [name for error, name in errors if not math.isfinite(error)]
     off = [(error, name) for error, name in errors if math.isfinite(error) and error > SAME_TRAINING]
-    found = [f"The loss of {_listed(wrong)} is not finite, or its baseline's is not."] if wrong else []
+    found = [f"The loss of {_listed(wrong)} is not finite, or its reference's is not."] if wrong else []
     found += [
         f"The loss of {name} differs from {of_base} by up to {_percent(error)}: it did not train the same."
         for error, name in sorted(off, reverse=True)[:NAMED]

@@ -18,9 +18,9 @@ def loss(tables: Tables) -> Figure:
 
 
 def difference(tables: Tables) -> Figure:
-    """Relative difference to the baseline's loss."""
-    about = "(loss - baseline's) / baseline's, at every step: rounding differs between layouts, training must not."
-    return _curve(tables, "difference", "Loss beside the baseline's", "relative difference", about, ".2e")
+    """Relative difference to the reference's loss."""
+    about = "Relative to one process's loss, or the baseline's without one. Rounding differs, training must not."
+    return _curve(tables, "difference", "Loss beside the reference's", "relative difference", about, ".2e")
 
 
 def norm(tables: Tables) -> Figure:
