@@ -137,7 +137,7 @@ class Row:
     loss: tuple[float, ...] = ()
     grad_norm: tuple[float, ...] = ()
     loss_error: float | None = None
-    """Greatest relative difference to the baseline's loss, over the steps."""
+    """Greatest relative difference over the steps to one process's loss; where that did not run, the baseline's."""
     joules_per_step: float | None = None
     trace: str = ""
     """Merged Chrome trace, relative to results.json."""

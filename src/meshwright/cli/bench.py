@@ -163,13 +163,13 @@ def _told(outcome: Outcome) -> str:
 
 def _write_page(bench: Bench, folder: Path, *, last: bool) -> None:
     """The report, where what draws it is installed."""
+    from meshwright.report import ReportError, write_report
+
     try:
-        from meshwright.report import write_report
-    except ImportError:
+        write_report(bench, folder, pictures=last, running=not last)
+    except ReportError as error:
         if last:
-            print_error("no report.html: pip install 'meshwright[report]', then `meshwright report`", label="")
-        return
-    write_report(bench, folder, pictures=last)
+            print_error(str(error), label="no report.html: ")
 
 
 def _show(bench: Bench, folder: Path) -> None:

@@ -85,10 +85,10 @@ def answer(
         str,
         typer.Option(
             metavar="NAME",
-            help="With --compute: the class of software that constants are fitted for (docs/software.md).",
+            help="With --compute: the class of software that constants are fitted for; host on CPUs, else eager.",
             autocompletion=one_of(IMPLEMENTATIONS),
         ),
-    ] = "eager",
+    ] = "",
     tier: Annotated[
         str | None,
         typer.Option(
@@ -120,7 +120,7 @@ def answer(
         ("--tier", tier, TIERS),
         ("--implementation", implementation, IMPLEMENTATIONS),
     ):
-        if value is not None and value not in legal:
+        if value and value not in legal:
             raise RequestError(f"{name} is {value!r}.", legal)
     if files and not read:
         raise RequestError(f"Files are read with --read: meshwright comms --read {files[0]}.")
@@ -260,7 +260,7 @@ def _tell(
         return
     show(machine, rows, fits, measured)
     if cluster is not None:
-        software = f" --implementation {options.implementation}" if measured is not None else ""
+        software = f" --implementation {measured.implementation}" if measured is not None else ""
         print(f"wrote {options.out}: meshwright plan MODEL --cluster {options.out}{software}")
 
 

@@ -67,6 +67,8 @@ class StepTime:
     """Of `total`, from the first forward to the last backward."""
     window: Passes
     """Compute seconds of an average layer, forward and backward, that traffic could run beside."""
+    lent: float = 0.0
+    """`Efficiency.lent` of the device."""
 
     @property
     def rank(self) -> Passes:
@@ -122,7 +124,7 @@ def step_time(
     send = activation_send_seconds(model, workload, layout, cluster)
     host = implementation.micro_batch_seconds
     ranks = rank_time(layout, layer.passes, edges, layers, learns, host, accumulation, send)
-    parts, busy = _pipeline_parts(layout, layer, layers, learns, m, ranks)
+    parts, busy = _pipeline_parts(layout, layer, layers, learns, m, ranks, cluster.device.efficiency.lent)
 
     window = (ranks.middle.input_gradient + ranks.middle.weight_gradient) * implementation.overlap
     whole = step_flows(learned, states, layout, cluster, m, implementation)
@@ -141,8 +143,9 @@ def step_time(
     total = busy + reduced * own + sum(parts[name] for name in after)
     sent = tuple(flow.times(own) for flow in whole) + pushes
     return StepTime(
-        total, parts, ranks, m, layers, learns, shares[0].held, tuple(exchanges), gathers, sent, busy, layer.compute
-    )
+        total, parts, ranks, m, layers, learns, shares[0].held, tuple(exchanges), gathers, sent, busy, layer.compute,
+        cluster.device.efficiency.lent,
+    )  # fmt: skip
 
 
 def _gathers(
@@ -203,7 +206,13 @@ def _accumulation_seconds(
 
 
 def _pipeline_parts(
-    layout: LayoutColumns, layer: LayerTime, layers: RankLayers, learned: RankLayers, m: Number, ranks: RankTime
+    layout: LayoutColumns,
+    layer: LayerTime,
+    layers: RankLayers,
+    learned: RankLayers,
+    m: Number,
+    ranks: RankTime,
+    lent: float,
 ) -> tuple[dict[str, Number], Number]:
     """An ordinary rank's seconds by part, the slowest edge, and their sum: from the first forward to the last backward.
 
@@ -220,7 +229,19 @@ def _pipeline_parts(
     parts["launch"] = parts["launch"] + m * ranks.fixed
     parts["bubble"] = unsent - work
     parts["pipeline communication"] = busy - unsent
+    if lent:
+        shared = with_lent(busy, ranks, m, layout.pipeline, lent)
+        parts["bubble"], busy = parts["bubble"] + shared - busy, shared
     return parts, busy
+
+
+def with_lent(makespan: Number, ranks: RankTime, m: Number, pipeline: Number, lent: float) -> Number:
+    """Seconds of a pipeline whose waiting ranks lend a share of their time to the others of their node.
+
+    At best (`lent` 1) every rank's work is done as if it were spread evenly: the mean over ranks.
+    """
+    mean = m * (ranks.middle.total + (ranks.first.total + ranks.last.total) / pipeline)
+    return np.where(np.asarray(pipeline) > 1, makespan - lent * np.maximum(makespan - mean, 0.0), makespan)
 
 
 def _reduction_seconds(flows: list[Flow], window: Number, m: Number, implementation: Implementation) -> Number:

@@ -16,7 +16,7 @@ from meshwright.cost.pipeline import Passes
 from meshwright.cost.result import Estimate
 from meshwright.cost.schedules import table, takes
 from meshwright.cost.simulate import simulate
-from meshwright.cost.step import StepTime, step_time
+from meshwright.cost.step import StepTime, step_time, with_lent
 from meshwright.plan.candidates import Candidates
 from meshwright.plan.question import Question
 from meshwright.spec.cluster import Cluster
@@ -131,7 +131,10 @@ def simulated_seconds(layout: Layout, step: StepTime) -> float:
         weight_gradient=_stages(layout, step, "weight_gradient"),
         send_seconds=float(step.send),
     )
-    return float(step.total) - float(step.busy) + run.makespan_seconds
+    makespan = run.makespan_seconds
+    if step.lent:
+        makespan = float(with_lent(makespan, step.ranks, m, layout.pipeline, step.lent))
+    return float(step.total) - float(step.busy) + makespan
 
 
 def _stages(layout: Layout, step: StepTime, name: str) -> list[float]:

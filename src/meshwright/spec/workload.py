@@ -9,7 +9,7 @@ from typing import Any
 from meshwright.spec.errors import WorkloadError
 
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
-IMPLEMENTATIONS = ("fused", "compiled", "eager", "partly-fused", "unfused")
+IMPLEMENTATIONS = ("fused", "compiled", "eager", "partly-fused", "unfused", "host")
 """Classes of software: Megatron-Core and Transformer Engine; torch.compile and XLA; PyTorch with fused attention and
 norms; Megatron-LM and Megatron-DeepSpeed of 2020 to 2022; plain PyTorch modules of that time (transformers)."""
 OPTIMIZERS = ("adamw", "sgd", "adafactor", "lamb", "muon", "adam8bit")

@@ -13,6 +13,7 @@ def compute_document(measured: Measured) -> dict[str, Any]:
     device = measured.device
     return {
         "device": device.name,
+        "implementation": measured.implementation,
         "memory_bytes": device.memory_bytes,
         "memory_bytes_per_s": device.memory_bytes_per_s,
         "peak_flops": dict(device.peak_flops),

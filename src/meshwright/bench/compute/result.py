@@ -32,6 +32,8 @@ class Measured:
     """Median and worst relative error of each kind."""
     lines: tuple[str, ...]
     """What a person reads."""
+    implementation: str = ""
+    """The class of software that the constants are fitted for."""
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ WINDOW_SECONDS = 0.15
 """For each shape."""
 FITTED = {"cpu": "fp32", "cuda": "bf16"}
 """The precision whose times are fitted; of the others only the peak is measured."""
+SOFTWARE = {"cpu": "host", "cuda": "eager"}
+"""The class of software that a device's constants are fitted for, unless said."""
 OTHERS = {"cpu": ("bf16",), "cuda": ("fp32", "fp16")}
 STATM = Path("/proc/self/statm")
 
@@ -44,12 +46,13 @@ def measure_compute(
 ) -> Measured | None:
     """Measure the device called `name` by shape while all ranks do, and fit it; None on ranks but the first.
 
-    The constants are fitted for one class of software (`spec.implementation`), which the estimate must name, too.
+    The constants are fitted for one class of software (`spec.implementation`; "": the device's own), which the estimate
+    must name, too.
     """
     reserved = _resident_bytes() if device.type == "cpu" else 0.0
     precision = FITTED[device.type]
     shapes = shapes_for(device.type)
-    told = make_prices(shapes, precision, implementation)
+    told = make_prices(shapes, precision, implementation or SOFTWARE[device.type])
     largest = max((shape for shape in shapes if shape.kind == PRODUCT and shape.part == FORWARD), key=_work)
     wanted = [(shape, precision) for shape in shapes] + [(largest, other) for other in OTHERS[device.type]]
     seconds = []
@@ -91,7 +94,9 @@ def _device(
         others = {other: known.peak_flops.get(other, reached) for other, reached in others.items()}
         others = {**known.peak_flops, **others}
     memory = float(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0.0
-    efficiency = replace(made.efficiency, **({"reserved_bytes": reserved} if device.type == "cpu" else {}))
+    efficiency = made.efficiency
+    if device.type == "cpu":
+        efficiency = replace(efficiency, reserved_bytes=reserved, lent=lent(place.local_world_size, _cores()))
     return replace(
         made,
         name=known.name if known else name,
@@ -101,6 +106,18 @@ def _device(
         source=f"measured by all of {place.local_world_size} ranks of a node at once, "
         f"for the class of software {told.implementation.name}",
     )
+
+
+def lent(ranks: int, cores: int) -> float:
+    """Share of a waiting rank's time that the other ranks of its node make use of, of one thread each.
+
+    With as many cores as ranks: none. With one core: all of it. Between: while a single rank works, cores - 1 are idle.
+    """
+    return max(ranks - cores, 0) / (ranks - 1) if ranks > 1 else 0.0
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _result(
@@ -117,7 +134,7 @@ def _result(
         f"error of the fit, median: {each}",
     )
     samples = tuple(Sample(shape.kind, shape.name, taken) for shape, taken in zip(shapes, seconds, strict=True))
-    return Measured(device, host, samples, tuple(fitted), errors, lines)
+    return Measured(device, host, samples, tuple(fitted), errors, lines, told.implementation.name)
 
 
 def _work(shape: Shape) -> int:

@@ -14,7 +14,7 @@ from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.rules.rule import divisors
 from meshwright.spec.workload import Workload, make_workload
-from meshwright.train.config.devices import cluster_of_gpus
+from meshwright.train.config.devices import cluster_of_gpus, is_accelerator
 from meshwright.train.config.here import Here, look
 from meshwright.train.config.job import Job
 from meshwright.train.config.models import model_to_train
@@ -43,6 +43,8 @@ def resolve(config: TrainConfig, here: Here | None = None) -> Job:
     layout, notes = _layout(config, here, device)
     _check_ranks(layout, config, here, device)
     named = _named_cluster(config, here, layout, device)
+    if named is not None and device == "cpu" and not is_accelerator(named.device.name):
+        workload = replace(workload, implementation="host")
     ranks = named or rules_cluster(layout.devices)
     check_runs(model, ranks, workload, layout)
     check_sense(config, model, layout)
