@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "meshwright bench",
-    "meshwright bench --layouts 'ddp4, zero1:4, fsdp4, fsdp2 tp2, pp4:1f1b' --model bench-6m --global-batch 32",
-    "meshwright bench --layouts 'ddp2, fsdp2' --sweep mbs=1,2,4 'pp2:{gpipe,1f1b,zbvzerobubble}'",
-    "meshwright bench --layouts 'fsdp8, fsdp4 tp2' --model llama-3.2-1b --precision bf16 --cluster 8xH100",
-    "torchrun --nnodes 2 --nproc-per-node 8 … -m -- meshwright bench --layouts 'hsdp2x8, fsdp16'",
+    "meshwright bench --layouts 'ddp4, zero1:4, fsdp2 tp2' --model bench-6m",
+    "meshwright bench --sweep mbs=1,2,4 ddp2 'pp2:{gpipe,1f1b,zbvzerobubble}'",
+    "meshwright bench fsdp8 'fsdp4 tp2' --model llama-3.2-1b --precision bf16",
+    "meshwright bench ddp4 pp4:1f1b --cluster this-machine.toml --out runs/four",
 )
 DEFAULT = "ddp2, zero1:2, fsdp2, tp2, pp2:1f1b"
 COLUMNS = ("layout", *">step >± >tokens/s >memory >sent >exposed >bubble >error >predicted >places status".split())

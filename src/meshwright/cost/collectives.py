@@ -38,6 +38,8 @@ class Tiers:
     alpha_inter: float
     overhead: float = 0.0
     """Seconds of a collective beside its hops."""
+    scatter: float = 1.0
+    """Seconds of a reduce-scatter relative to an all-gather."""
 
     @property
     def start(self) -> Number:
@@ -85,6 +87,7 @@ def tiers(group: Group, cluster: Cluster) -> Tiers:
         alpha_intra=cluster.intra.latency_s,
         alpha_inter=cluster.inter.latency_s,
         overhead=reached.collective_overhead_s,
+        scatter=reached.scatter,
     )
 
 
@@ -109,8 +112,9 @@ def _tree_hops(t: Tiers) -> Number:
     return t.alpha_intra * (t.per_node - 1) + t.alpha_inter * np.ceil(np.log2(np.maximum(t.nodes, 1)))
 
 
-reduce_scatter_seconds = all_gather_seconds
-"""The same ring the other way."""
+def reduce_scatter_seconds(size: Number, t: Tiers) -> Number:
+    """The same ring the other way; twice round it where the library sums everywhere (`Efficiency.scatter`)."""
+    return (all_gather_seconds(size, t) - t.start) * t.scatter + t.start
 
 
 def all_reduce_seconds(size: Number, t: Tiers) -> Number:

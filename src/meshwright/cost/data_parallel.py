@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.collectives import Group, Tiers, all_gather_seconds, all_reduce_seconds, groups, tiers
+from meshwright.cost.collectives import (
+    Group,
+    Tiers,
+    all_gather_seconds,
+    all_reduce_seconds,
+    groups,
+    reduce_scatter_seconds,
+    tiers,
+)
 from meshwright.cost.rank_layers import is_v
 from meshwright.cost.shares import RankParameters, gradients_whole
 from meshwright.spec.cluster import Cluster
@@ -71,7 +79,8 @@ def gather_flows(
             ("reduce-scatter", "backward", scattered, kind * grads * learning, whole),
         ):
             t = tiers(ring, cluster)
-            flows.append(Flow(name, when, times, size, size * (t.size - 1) / t.size, all_gather_seconds(size, t)))
+            price = reduce_scatter_seconds if name == "reduce-scatter" else all_gather_seconds
+            flows.append(Flow(name, when, times, size, size * (t.size - 1) / t.size, price(size, t)))
     return flows
 
 
@@ -119,9 +128,9 @@ def step_flows(
             Flow("all-reduce", "gradients", plain * buckets, bucket, 2 * _sent(bucket, whole),
                  all_reduce_seconds(bucket, whole)),
             Flow("reduce-scatter", "gradients", first * buckets, bucket, _sent(bucket, part),
-                 all_gather_seconds(bucket, part)),
+                 reduce_scatter_seconds(bucket, part)),
             Flow("reduce-scatter", EVERY_MICRO_BATCH, second * micro_batches * buckets, bucket, _sent(bucket, part),
-                 all_gather_seconds(bucket, part)),
+                 reduce_scatter_seconds(bucket, part)),
             Flow("all-reduce", "gradients", across * buckets, slice_, 2 * _sent(slice_, between),
                  all_reduce_seconds(slice_, between)),
             Flow("all-gather", "parameters", pulled * buckets, piece, _sent(piece, part),

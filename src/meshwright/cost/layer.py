@@ -13,6 +13,7 @@ from meshwright.cost.collectives import (
     all_to_all_seconds,
     dispatch_seconds,
     groups,
+    reduce_scatter_seconds,
     tiers,
 )
 from meshwright.cost.compute import BlockSeconds, Rates, block_seconds
@@ -137,7 +138,7 @@ def _tensor_exchanges(model: Model, layout: LayoutColumns, z: ops.Sizes, cluster
     reduces = np.where(sequence, 0.0, on)
     return [
         Exchange("tensor", "all-gather", gathers, gathers, gathers, size, sent, half),
-        Exchange("tensor", "reduce-scatter", gathers, gathers, gathers, size, sent, half),
+        Exchange("tensor", "reduce-scatter", gathers, gathers, gathers, size, sent, reduce_scatter_seconds(size, t)),
         Exchange("tensor", "all-reduce", reduces, reduces, reduces, size, 2 * sent, all_reduce_seconds(size, t)),
     ]
 
@@ -170,7 +171,7 @@ def _context_exchanges(
         ),
         Exchange("context", "all-gather", gather, gather, gather, whole, passed, all_gather_seconds(whole, t)),
         Exchange("context", "reduce-scatter", 0.0 * gather, gather, 0.0 * gather, whole, passed,
-                 all_gather_seconds(whole, t)),
+                 reduce_scatter_seconds(whole, t)),
         Exchange("context", "all-to-all", trade, trade, trade, both, both * (t.size - 1) / t.size,
                  all_to_all_seconds(both, t)),
     ]  # fmt: skip

@@ -33,6 +33,8 @@ class Efficiency:
     """Seconds of a collective beside its hops: launch and protocol start."""
     reserved_bytes: float = 1.5 * 2**30
     """Context, NCCL buffers and the like: bytes of the device that no tensor can use."""
+    scatter: float = 1.0
+    """Seconds of a reduce-scatter relative to an all-gather: 2 where the library sums everywhere, as gloo does."""
     lent: float = 0.0
     """Share of a waiting pipeline rank's time that other ranks of the node make use of: CPU ranks that share cores."""
     fragmentation: float = 0.03

@@ -29,11 +29,12 @@ FROM_ZERO = {
     "congestion",
     "reserved_bytes",
     "fragmentation",
+    "lent",
     "matmul_overhead_s",
     "matmul_tile",
     "collective_overhead_s",
 }
-SHARES = {"matmul", "matmul_fp8", "attention", "memory", "fragmentation"}
+SHARES = {"matmul", "matmul_fp8", "attention", "memory", "fragmentation", "lent"}
 """At most 1. Not `link` and `network`: switches that add up in flight (NVLS, SHARP) beat the nominal figure."""
 MOST = 1e30
 MOST_DEVICES = 2**20

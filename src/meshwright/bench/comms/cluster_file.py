@@ -42,7 +42,7 @@ def measured_cluster(
         reached = replace(reached, network=1.0)
     first = intra or inter
     if first is not None:
-        reached = replace(reached, collective_overhead_s=first.overhead_s)
+        reached = replace(reached, collective_overhead_s=first.overhead_s, scatter=first.scatter)
     if host_memory_bytes:
         cluster = replace(cluster, host_memory_bytes=host_memory_bytes)
     name = f"{machine.ranks}x{cluster.device.name}, measured"

@@ -46,17 +46,17 @@ _PRICE: Mapping[str, Callable[[float, Tiers], Any]] = {
 """Of the operations that the cost model prices; it uses no broadcast."""
 
 
-def fit_tiers(rows: Sequence[Row], ranks_per_node: int) -> tuple[TierFit, ...]:
+def fit_tiers(rows: Sequence[Row], ranks_per_node: int, scatter: float = 1.0) -> tuple[TierFit, ...]:
     """The tiers that `rows` know of, inside a node first; rows without a time are passed over.
 
     Between nodes, what happens inside them is taken from the first fit, and `bytes_per_s` is of a whole node, which has
-    `ranks_per_node` devices: each group gets its share of it.
+    `ranks_per_node` devices: each group gets its share of it. `scatter`: see `Efficiency.scatter`.
     """
     found: list[TierFit] = []
     for tier in (INTRA, INTER):
         known = [row for row in rows if row.line.tier == tier and row.seconds and _is_priced(row)]
         if known:
-            found.append(_fit(known, tier, ranks_per_node, found[0] if found else None))
+            found.append(_fit(known, tier, ranks_per_node, found[0] if found else None, scatter))
     return tuple(found)
 
 
@@ -67,7 +67,8 @@ def priced_seconds(row: Row, fits: Sequence[TierFit], ranks_per_node: int) -> fl
     if own is None or not _is_priced(row):
         return None
     intra = by_tier.get(INTRA)
-    return _price(row, own, intra, ranks_per_node, own.latency_s, 1 / own.bytes_per_s, own.overhead_s)
+    seconds = (own.latency_s, 1 / own.bytes_per_s, own.overhead_s)
+    return _price(row, own, intra, ranks_per_node, *seconds, own.scatter)
 
 
 def _is_priced(row: Row) -> bool:
@@ -76,11 +77,11 @@ def _is_priced(row: Row) -> bool:
     return row.operation in _PRICE and row.line.ranks > 1 and not partly
 
 
-def _fit(rows: Sequence[Row], tier: str, ranks_per_node: int, intra: TierFit | None) -> TierFit:
+def _fit(rows: Sequence[Row], tier: str, ranks_per_node: int, intra: TierFit | None, scatter: float) -> TierFit:
     """One tier. Between nodes the overhead inside a node stays, if it is known: the cost model has one for both."""
 
     def price(row: Row, alpha: float, per_byte: float, overhead: float) -> float:
-        return _price(row, None, intra if tier == INTER else None, ranks_per_node, alpha, per_byte, overhead)
+        return _price(row, None, intra if tier == INTER else None, ranks_per_node, alpha, per_byte, overhead, scatter)
 
     kept = intra.overhead_s if tier == INTER and intra is not None else None
     measured = np.array([row.seconds for row in rows])
@@ -117,6 +118,7 @@ def _fit(rows: Sequence[Row], tier: str, ranks_per_node: int, intra: TierFit | N
         where,
         by_name,
         seen,
+        scatter,
     )
 
 
@@ -134,18 +136,18 @@ def _price(
     alpha: float,
     per_byte: float,
     overhead: float,
+    scatter: float,
 ) -> float:
     """The cost model's seconds of one message; between nodes with what is known of the links inside."""
     line = row.line
     rate = 1 / per_byte if per_byte else 1e30
     if line.tier == INTRA:
-        t = Tiers(line.ranks, line.ranks, rate, rate, alpha, 0.0, overhead)
+        t = Tiers(line.ranks, line.ranks, rate, rate, alpha, 0.0, overhead, scatter)
     else:
         within = line.ranks_per_node
         link = intra.bytes_per_s if own is not None and intra is not None else 1e30
-        t = Tiers(
-            line.ranks, within, link, rate * within / ranks_per_node, intra.latency_s if intra else 0.0, alpha, overhead
-        )
+        near = intra.latency_s if intra else 0.0
+        t = Tiers(line.ranks, within, link, rate * within / ranks_per_node, near, alpha, overhead, scatter)
         if row.operation == SEND:
             t = Tiers(line.ranks, 1.0, link, rate / ranks_per_node, 0.0, alpha, overhead)
     return float(_PRICE[row.operation](row.bytes, t))

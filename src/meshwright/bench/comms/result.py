@@ -75,6 +75,8 @@ class TierFit:
     """Median relative error of each operation."""
     bandwidth_seen: bool = True
     """False: all messages were too small to tell it, and `bytes_per_s` is the most that one of them reached."""
+    scatter: float = 1.0
+    """`Efficiency.scatter` that it was fitted with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class Wish:
     timeout_s: float = 600.0
 
 
+SCATTER = {"gloo": 2.0}
+"""`Efficiency.scatter` of libraries whose reduce-scatter is an all-reduce of which each rank keeps its part."""
 MOST_BYTES = {"cuda": 2**30, "cpu": 2**24}
 
 
@@ -85,7 +87,7 @@ def run(place: Place, wish: Wish, device: torch.device, progress: Progress, writ
     lines: list[Own] = lines_of_layout(wish.layout, nodes, device) if wish.layout else lines_of_nodes(nodes)
     wanted = sizes(wish.least_bytes, wish.most_bytes or MOST_BYTES[device.type])
     rows = measure(lines, wish.operations, wanted, wish.effort, device, progress)
-    return Found(machine, tuple(rows), fit_tiers(rows, machine.ranks_per_node))
+    return Found(machine, tuple(rows), fit_tiers(rows, machine.ranks_per_node, SCATTER.get(machine.backend, 1.0)))
 
 
 def describe(nodes: Sequence[int], device: torch.device) -> Machine:

@@ -111,9 +111,11 @@ def _device(
 def lent(ranks: int, cores: int) -> float:
     """Share of a waiting rank's time that the other ranks of its node make use of, of one thread each.
 
-    With as many cores as ranks: none. With one core: all of it. Between: while a single rank works, cores - 1 are idle.
+    A pipeline of R ranks waits R(R-1) forwards and backwards of a rank together, half of it while it fills and drains
+    and half while the first backward comes back: 1, 2, … ranks work. C cores are idle for C(C-1) of them alone.
     """
-    return max(ranks - cores, 0) / (ranks - 1) if ranks > 1 else 0.0
+    used = min(cores, ranks)
+    return 1 - used * (used - 1) / (ranks * (ranks - 1)) if ranks > 1 else 0.0
 
 
 def _cores() -> int:
