@@ -42,7 +42,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
         (["--train.stps", "3"], "--train.steps"),
         (["--steps", "3"], "--train.steps"),
         (["--train.steps", "many"], "--train.steps must be a whole number, not 'many'. Legal: from 1."),
-        (["--train.precision", "bf61"], "Legal: bf16"),
+        (["--train.precision", "bf61"], "Legal: fp32, bf16, fp16"),
         (["--optimizer.name", "adma"], "--optimizer.name"),
         (["--layout", "fdsp2"], "Legal: fsdp2"),
         (["--layout", "fsdp2 tp3"], "8 attention heads cannot be split over 3"),
