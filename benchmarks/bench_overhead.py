@@ -25,6 +25,7 @@ def seconds_of_steps(layout: str, steps: int) -> tuple[list[float], list[float]]
     """Seconds of each bare step and of each of the bench's."""
     from train_speed import layout_program
 
+    from meshwright.bench.clock import durations
     from meshwright.bench.program import Runner
     from meshwright.train.config.read import read_config
     from meshwright.train.config.resolve import resolve
@@ -44,7 +45,7 @@ def seconds_of_steps(layout: str, steps: int) -> tuple[list[float], list[float]]
             for name in order:
                 dist.barrier()
                 if name == "bench":
-                    found[name] += runner.timed(1)
+                    found[name] += durations(runner.step, 1, setup.device).tolist()
                     continue
                 begin = time.perf_counter()
                 bare(index)

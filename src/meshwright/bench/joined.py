@@ -8,7 +8,6 @@ supervisors through the store, and they stop theirs.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from meshwright.bench.result import DONE, FAILED, REFUSED, TIMED_OUT
 from meshwright.train.launch.environment import Place
 from meshwright.train.launch.error_files import error_path, read_errors
 from meshwright.train.launch.failures import death_of, root_cause
+from meshwright.train.launch.local import free_port
 from meshwright.train.launch.orphans import PARENT
 from meshwright.train.launch.process_group import finalize, initialize
 from meshwright.train.metrics.logs import log_path
@@ -54,7 +54,7 @@ class JoinedCrew:
         # Of an attempt before this one, which a child that dies early would be blamed with.
         error_path(folder, self.place.rank).unlink(missing_ok=True)
         rank_path(folder, self.place.rank).unlink(missing_ok=True)
-        port: list[Any] = [_free_port() if self.place.rank == 0 else None]
+        port: list[Any] = [free_port("") if self.place.rank == 0 else None]
         dist.broadcast_object_list(port, src=0)
         status: str | int = 0
         if self.place.rank < ranks:
@@ -141,9 +141,3 @@ def _place(place: Place, ranks: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(here), "GROUP_RANK": str(place.node), "MASTER_ADDR": place.address,
         "MASTER_PORT": str(port), PARENT: str(os.getpid()),
     }  # fmt: skip
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from meshwright.bench.case import Case, rank_path, read_case, trace_path, write_json
+from meshwright.bench.clock import durations
 from meshwright.bench.energy import millijoules
 from meshwright.bench.meter import Meter
 from meshwright.bench.traced import summary
@@ -64,22 +63,6 @@ class Runner:
         dist.all_reduce(pair[:1])
         self.values.append(pair)
 
-    def timed(self, steps: int) -> list[float]:
-        """Seconds of each of some steps."""
-        if self.setup.device.type != "cuda":
-            marks = [time.perf_counter()]
-            for _ in range(steps):
-                self.step()
-                marks.append(time.perf_counter())
-            return [after - before for before, after in pairwise(marks)]
-        events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]  # type: ignore[no-untyped-call]
-        events[0].record()
-        for event in events[1:]:
-            self.step()
-            event.record()
-        torch.cuda.synchronize()
-        return [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
-
 
 def measure(job: Job, device: torch.device, case: Case, folder: Path) -> dict[str, Any]:
     """Measure `job` as one of its ranks, in the process group that is there; returns this rank's numbers."""
@@ -98,7 +81,7 @@ def measure(job: Job, device: torch.device, case: Case, folder: Path) -> dict[st
         millijoules(device)  # wakes NVML
         dist.barrier()
         before, skipped = millijoules(device), runner.skipped
-        seconds = runner.timed(case.steps)
+        seconds = durations(runner.step, case.steps, device).tolist()
         skipped = runner.skipped - skipped
         after = millijoules(device)
         with Recorder(setup.mesh) as record:

@@ -12,9 +12,9 @@ from altair.utils.schemapi import debug_mode
 
 from meshwright.report.charts import Figure, draw_all
 from meshwright.report.charts.common import CONFIG, INK, PAPER, PICTURE_WIDTH
-from meshwright.report.files import write_bytes
 from meshwright.report.study import Study
 from meshwright.report.tables import Record, make_tables
+from meshwright.train.config.files import write_atomically
 
 PICTURE_SCALE = 1.5
 """Pixels of a PNG for each of the chart's."""
@@ -82,11 +82,12 @@ def as_columns(records: Sequence[Record]) -> dict[str, list[Any]]:
 
 def write_pictures(drawn: Drawn, folder: Path) -> list[Path]:
     """Write a PNG of every chart; returns their paths. Raises OSError."""
-    return [
-        write_bytes(folder / f"{figure.key}.png", picture(figure, drawn))
-        for figure in drawn.figures
-        if figure.key in drawn.specs
-    ]
+    written = []
+    for figure in drawn.figures:
+        if figure.key in drawn.specs:
+            written.append(folder / f"{figure.key}.png")
+            write_atomically(written[-1], picture(figure, drawn))
+    return written
 
 
 def picture(figure: Figure, drawn: Drawn) -> bytes:

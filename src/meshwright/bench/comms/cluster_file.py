@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from meshwright.spec.cluster_text import parse_cluster
 from meshwright.spec.cluster_toml import to_toml
 from meshwright.spec.errors import ClusterError, RequestError
 from meshwright.spec.units import duration, gb_per_s, percent
+from meshwright.train.config.files import write_atomically
 
 
 def measured_cluster(
@@ -101,10 +101,7 @@ def check_free(path: Path, overwrite: bool) -> None:
 
 def write(path: Path, text: str) -> None:
     """Write the file, whole or not at all. Raises RequestError with the system's reason."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        write_atomically(path, text)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RequestError(f"Cannot write {path}: {error.strerror}.") from error

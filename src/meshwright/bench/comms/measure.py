@@ -9,7 +9,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from meshwright.bench.comms.clock import WARM_UP, durations, iterations_for, timed
+from meshwright.bench.clock import durations
+from meshwright.bench.comms.clock import WARM_UP, iterations_for, timed
 from meshwright.bench.comms.lines import Own
 from meshwright.bench.comms.messages import Message, make_message
 from meshwright.bench.comms.operations import message_bytes

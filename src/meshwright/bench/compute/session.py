@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +22,8 @@ from meshwright.spec.units import duration, flops, gb_per_s, percent
 from meshwright.train.config.devices import known_device
 from meshwright.train.launch.environment import Place
 from meshwright.train.launch.signals import meeting_device
+from meshwright.train.launch.threads import cores
+from meshwright.train.metrics.usage import host_peak
 
 Progress = Callable[[int, int], None]
 WINDOW_SECONDS = 0.15
@@ -96,7 +96,7 @@ def _device(
     memory = float(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0.0
     efficiency = made.efficiency
     if device.type == "cpu":
-        efficiency = replace(efficiency, reserved_bytes=reserved, lent=lent(place.local_world_size, _cores()))
+        efficiency = replace(efficiency, reserved_bytes=reserved, lent=lent(place.local_world_size, cores()))
     return replace(
         made,
         name=known.name if known else name,
@@ -116,10 +116,6 @@ def lent(ranks: int, cores: int) -> float:
     """
     used = min(cores, ranks)
     return 1 - used * (used - 1) / (ranks * (ranks - 1)) if ranks > 1 else 0.0
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _result(
@@ -162,5 +158,4 @@ def _resident_bytes() -> float:
     """What a rank holds before any tensor: the interpreter, PyTorch and the collectives' buffers."""
     if STATM.exists():
         return float(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak if sys.platform == "darwin" else peak * 1024)
+    return host_peak()

@@ -7,13 +7,14 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` by `text`; a crash leaves the old file or the new one, never half of one. Raises OSError."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace `path` by `content`; a crash leaves the old file or the new one, never half of one. Raises OSError."""
+    raw = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)

@@ -214,7 +214,7 @@ def _variables(ranks: int, threads: int | None) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(ranks),
         "GROUP_RANK": "0",
         "MASTER_ADDR": LOCALHOST,
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(free_port()),
         "PYTHONUNBUFFERED": "1",
         LAUNCHER: "local",
         PARENT: str(os.getpid()),
@@ -226,9 +226,10 @@ def _variables(ranks: int, threads: int | None) -> dict[str, str]:
     return variables
 
 
-def _free_port() -> int:
+def free_port(host: str = LOCALHOST) -> int:
+    """A port on which nobody listens now; `host` "": on no address of this machine."""
     with socket.socket() as probe:
-        probe.bind((LOCALHOST, 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
