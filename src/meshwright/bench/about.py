@@ -25,9 +25,9 @@ def work_of(job: Job, steps: int, warm_up: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def machine_of(job: Job, ranks: int) -> dict[str, Any]:
-    """Device, backend, ranks of the largest layout, nodes, PyTorch's version, cluster of the predictions."""
-    place = job.here.place
+def machine_of(job: Job) -> dict[str, Any]:
+    """Device, backend, ranks and nodes of the largest job, PyTorch's version, cluster of the predictions."""
+    place, ranks = job.here.place, job.ranks
     return {
         "device": job.here.gpu if job.device == "cuda" else "CPU",
         "backend": job.backend,

@@ -81,7 +81,7 @@ def _bench(job: Job, row: Row, options: argparse.Namespace) -> Bench:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join(sys.argv),
         work=work_of(job, options.steps, options.warm_up, 1),
-        machine=machine_of(job, job.ranks),
+        machine=machine_of(job),
         baseline=row.label,
         rows=(row,),
         planned=1,

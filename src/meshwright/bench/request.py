@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from meshwright.bench.case import Case
 from meshwright.spec.errors import LayoutError, RequestError
@@ -18,8 +18,8 @@ SWEPT = {"mbs": "mbs{}", "ac": "ac:{}"}
 class Request:
     """One bench. The rows differ in layout and in nothing else."""
 
-    layouts: Mapping[str, str]
-    """The layout of each row by its label, canonical."""
+    layouts: tuple[str, ...]
+    """Of the rows, as they are printed, which is what the rows are called."""
     flags: Mapping[str, str]
     """Of `meshwright train`, for all rows: model, sequence length, global batch, precision, data, …."""
     steps: int = 10
@@ -34,8 +34,6 @@ class Request:
     """Of the order of the runs."""
     timeout_s: float = 900.0
     """Of one run."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """What is told in the report and changes no run."""
 
     def case(self, layout: str, folder: str, repeat: int) -> Case:
         """One run of a row; only the first repeat is traced."""
@@ -43,10 +41,10 @@ class Request:
         return Case(flags, self.steps, self.warm_up, self.traced if repeat == 0 else 0)
 
 
-def layouts_of(texts: Sequence[str], sweeps: Sequence[str]) -> dict[str, str]:
+def layouts_of(texts: Sequence[str], sweeps: Sequence[str]) -> tuple[str, ...]:
     """Rows from lists of layouts, each under every combination of the sweeps ("mbs=1,2,4").
 
-    Labels are the layouts as they are printed. Raises LayoutError and RequestError: what cannot be read, or is empty.
+    As they are printed, each once. Raises LayoutError and RequestError: what cannot be read, or is empty.
     """
     found = [layout for text in texts if text.strip() for layout in parse_layouts(text)]
     if not found:
@@ -60,7 +58,7 @@ def layouts_of(texts: Sequence[str], sweeps: Sequence[str]) -> dict[str, str]:
                 f"--sweep {sweep[:60]!r} names nothing that can be varied.", ["mbs=1,2,4", "ac=none,full"]
             )
         found = [_with(layout, token.format(word)) for layout in found for word in words]
-    return {text: text for text in dict.fromkeys(format_layout(layout) for layout in found)}
+    return tuple(dict.fromkeys(format_layout(layout) for layout in found))
 
 
 def _with(layout: Layout, token: str) -> Layout:

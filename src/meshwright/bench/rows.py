@@ -30,7 +30,7 @@ def spread_of(values: Sequence[float]) -> Spread:
 
 def row_of(label: str, model: Model, workload: Workload, layout: Layout, runs: Sequence[Ranks], status: str) -> Row:
     """The Row of a layout that has run at least once."""
-    slowest = [max(of_ranks) for ranks in runs for of_ranks in zip(*(one["seconds"] for one in ranks), strict=True)]
+    slowest = [seconds for ranks in runs for seconds in slowest_steps(ranks)]
     step = spread_of(slowest)
     first = runs[0]
     peaks = [max(run[rank]["memory_bytes"] for run in runs) for rank in range(len(first))]
@@ -62,6 +62,11 @@ def row_of(label: str, model: Model, workload: Workload, layout: Layout, runs: S
         grad_norm=tuple(first[0]["grad_norm"]),
         joules_per_step=None if any(value is None for value in joules) else sum(joules) / len(runs),
     )
+
+
+def slowest_steps(ranks: Ranks) -> list[float]:
+    """Seconds of each timed step on the rank that took longest."""
+    return [max(of_ranks) for of_ranks in zip(*(one["seconds"] for one in ranks), strict=True)]
 
 
 def loss_error(loss: Sequence[float], reference: Sequence[float]) -> float | None:

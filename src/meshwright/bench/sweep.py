@@ -61,17 +61,14 @@ class Sweep:
         runnable = [entry.label for entry in self.entries.values() if entry.job]
         first = [ONE_PROCESS] if ONE_PROCESS in runnable else []
         self.order = order_runs(runnable, self.baseline, request.repeats, request.seed, first)
+        self._made: dict[str, tuple[list[Outcome], Row]] = {}
+        """The row of each label, and what it was made of."""
         _claim(folder, request, fresh)
 
     @property
-    def ranks(self) -> int:
-        """Ranks of the largest layout."""
-        return max(entry.job.ranks for entry in self.entries.values() if entry.job)
-
-    @property
-    def device(self) -> str:
-        """cuda or cpu."""
-        return next(entry.job.device for entry in self.entries.values() if entry.job)
+    def largest(self) -> Job:
+        """The job of most ranks."""
+        return max((entry.job for entry in self.entries.values() if entry.job), key=lambda job: job.ranks)
 
     def run(self, crew: Crew | None = None, tell: Callable[[Run, Outcome], None] | None = None) -> Iterator[Bench]:
         """Do the runs that are left; yields the Bench so far after each, and at least once."""
@@ -79,7 +76,7 @@ class Sweep:
         if crew is None and len(outcomes) == len(self.order):
             yield self.bench(outcomes)
             return
-        own = crew or LocalCrew(self.ranks, self.device)
+        own = crew or LocalCrew(self.largest.ranks, self.largest.device)
         try:
             outcomes = own.agree(outcomes)
             yield self.bench(outcomes)
@@ -110,12 +107,12 @@ class Sweep:
         alone = [row.loss for row in rows if row.ranks == 1 and row.loss]
         reference = (alone + [row.loss for row in rows if row.label == self.baseline and row.loss] + [()])[0]
         rows = tuple(replace(row, loss_error=loss_error(row.loss, reference)) if row.loss else row for row in rows)
-        job = max((entry.job for entry in self.entries.values() if entry.job), key=lambda job: job.ranks)
+        job = self.largest
         return Bench(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command="meshwright " + shlex.join(sys.argv[1:]),
             work=work_of(job, self.request.steps, self.request.warm_up, self.request.repeats),
-            machine=machine_of(job, self.ranks),
+            machine=machine_of(job),
             baseline=self.baseline,
             rows=rows,
             agreement=agreement(rows),
@@ -144,15 +141,21 @@ class Sweep:
 
     def _row(self, entry: Entry, outcomes: Mapping[int, Outcome]) -> Row | None:
         """None: it has not run yet."""
-        job = entry.job
-        if job is None:
+        if entry.job is None:
             return Row(entry.label, entry.layout, 0, REFUSED, entry.refused)
         own = [outcomes[run.index] for run in self.order if run.label == entry.label and run.index in outcomes]
+        if not own:
+            return None
+        before = self._made.get(entry.label)
+        if before is None or before[0] != own:
+            # Traffic and prediction are priced anew only for the row that has just run.
+            self._made[entry.label] = own, self._made_of(entry, entry.job, own)
+        return self._made[entry.label][1]
+
+    def _made_of(self, entry: Entry, job: Job, own: list[Outcome]) -> Row:
         good = [one.ranks for one in own if one.status == DONE]
         bad = next((one for one in own if one.status != DONE), None)
         priced, missing = _predicted(job)
-        if not own:
-            return None
         if not good:
             assert bad is not None
             row = Row(entry.label, entry.layout, job.ranks, bad.status, bad.reason)
@@ -173,7 +176,7 @@ def _failed(outcome: Outcome | None) -> bool:
 
 def _rows(request: Request) -> dict[str, str]:
     """Label and layout of every row, the single process among them."""
-    rows = dict(request.layouts)
+    rows = {layout: layout for layout in request.layouts}
     return {ONE_PROCESS: "ddp1", **rows} if request.one_process and "ddp1" not in rows else rows
 
 
@@ -199,7 +202,7 @@ def _here(config: TrainConfig, need: int) -> Here:
 def _claim(folder: Path, request: Request, fresh: bool) -> None:
     """Make the folder this request's. Raises RequestError where it is another's, or cannot be written."""
     path = folder / REQUEST_FILE
-    mine = json.loads(json.dumps({name: value for name, value in asdict(request).items() if name != "options"}))
+    mine = json.loads(json.dumps(asdict(request)))
     try:
         if path.exists() and not fresh and json.loads(path.read_text(encoding="utf-8")) != mine:
             raise RequestError(f"{folder} holds another bench.", ["--out FOLDER", "--fresh to measure anew"])

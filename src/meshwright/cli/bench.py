@@ -120,8 +120,10 @@ def _crew(sweep: Sweep) -> Crew | None:
     place = read_place()
     if place.launcher == "single":
         return None
-    if place.world_size < sweep.ranks:
-        raise LaunchError(f"The largest layout needs {sweep.ranks} ranks, {place.launcher} started {place.world_size}.")
+    if place.world_size < sweep.largest.ranks:
+        raise LaunchError(
+            f"The largest layout needs {sweep.largest.ranks} ranks, {place.launcher} started {place.world_size}."
+        )
     from meshwright.bench.joined import JoinedCrew
 
     return JoinedCrew(place)
@@ -153,11 +155,12 @@ def _measure(sweep: Sweep, folder: Path, crew: Crew | None) -> Bench:
 def _told(outcome: Outcome) -> str:
     from statistics import median
 
+    from meshwright.bench.rows import slowest_steps
     from meshwright.spec.units import binary, duration
 
     if not outcome.ranks:
         return f"{outcome.status}: {outcome.reason}"
-    step = median(max(pair) for pair in zip(*(one["seconds"] for one in outcome.ranks), strict=True))
+    step = median(slowest_steps(outcome.ranks))
     return f"{duration(step)} a step, {binary(max(one['memory_bytes'] for one in outcome.ranks))}"
 
 

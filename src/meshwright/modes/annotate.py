@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from meshwright.diagnose.traces.events import COLLECTIVE
 from meshwright.modes.axis_names import AxisNames
 from meshwright.modes.collective_ops import Operator
 from meshwright.modes.mesh import Mesh
-from meshwright.modes.ranges import PREFIX
 from meshwright.modes.record import entry_of, set_around
 
 
@@ -32,6 +32,4 @@ class NamedCollectives:
 
     def _range(self, operator: Operator, arguments: tuple[Any, ...]) -> AbstractContextManager[Any]:
         entry = entry_of(operator, arguments, self._names)
-        return torch.profiler.record_function(
-            f"{PREFIX}collective {entry.axis or '?'} {entry.collective} {entry.bytes}"
-        )
+        return torch.profiler.record_function(f"{COLLECTIVE}{entry.axis or '?'} {entry.collective} {entry.bytes}")

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import torch
 
-PREFIX = "meshwright:"
+from meshwright.diagnose.traces.events import RANGE
+
 _nvtx = False
 
 
@@ -29,7 +30,7 @@ def named(phase: str, stage: int | None = None, micro_batch: int | None = None) 
     if not (_nvtx or torch.autograd.profiler._is_profiler_enabled):
         yield
         return
-    text = PREFIX + phase
+    text = RANGE + phase
     text += "" if stage is None else f" stage {stage}"
     text += "" if micro_batch is None else f" micro-batch {micro_batch}"
     if _nvtx:

@@ -182,7 +182,7 @@ Around = Callable[[Operator, tuple[Any, ...]], AbstractContextManager[Any]]
 
 
 class _Tap:
-    """The kernels that note calls, there as long as somebody listens."""
+    """The kernels that note calls, there as long as somebody listens, or has them run in something."""
 
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
@@ -193,24 +193,27 @@ class _Tap:
     def add(self, listener: Listener) -> None:
         with self._lock:
             self._listeners = (*self._listeners, listener)
-            if self._library is None:
-                self._library = self._note_all()
+            self._settle()
 
     def remove(self, listener: Listener) -> None:
         with self._lock:
             self._listeners = tuple(one for one in self._listeners if one != listener)
-            if not self._listeners and self._library is not None:
-                self._library._destroy()  # type: ignore[no-untyped-call]
-                self._library = None
+            self._settle()
 
     def surround(self, around: Around | None) -> None:
         """Have every call run in `around(operator, arguments)`."""
-        if around is None:
-            self._around = None
-            self.remove(_nothing)
-        else:
-            self.add(_nothing)
+        with self._lock:
             self._around = around
+            self._settle()
+
+    def _settle(self) -> None:
+        """Have the kernels there where they are needed, and nowhere else."""
+        needed = bool(self._listeners) or self._around is not None
+        if needed and self._library is None:
+            self._library = self._note_all()
+        elif not needed and self._library is not None:
+            self._library._destroy()  # type: ignore[no-untyped-call]
+            self._library = None
 
     def _note_all(self) -> torch.library.Library:
         library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
@@ -231,10 +234,6 @@ class _Tap:
                 return overload.redispatch(keys & _BELOW, *arguments)
 
         return call
-
-
-def _nothing(operator: Operator, arguments: tuple[Any, ...]) -> None:
-    """A listener that only keeps the kernels there."""
 
 
 _tap = _Tap()

@@ -19,7 +19,9 @@ from typing import Any
 from meshwright.spec.errors import RequestError
 
 RANGE = "meshwright:"
-COLLECTIVE = "meshwright:collective "
+"""How the names of our own ranges begin (`modes.ranges` makes them)."""
+COLLECTIVE = f"{RANGE}collective "
+"""… and of a collective's call: AXIS KIND BYTES follow (`modes.annotate`)."""
 
 
 class TraceError(RequestError):
