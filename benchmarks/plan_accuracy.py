@@ -38,7 +38,7 @@ def main() -> None:
     found = json.loads(
         meshwright(
             "bench", "--layouts", LAYOUTS[ranks], "--model", "bench-6m", "--seq-len", "256", "--global-batch", "8",
-            "--steps", "5", "--warm-up", "2", "--trace", "0", "--repeats", "1", "--cluster", str(cluster),
+            "--steps", "5", "--warm-up", "2", "--trace", "0", "--repeats", "2", "--cluster", str(cluster),
             "--no-single", "--out", str(folder / "bench"), "--json",
         )
     )  # fmt: skip

@@ -115,6 +115,8 @@ class Row:
     """Of a row that is not done."""
     step: Spread | None = None
     """Seconds of a step, after warm-up, of the slowest rank."""
+    steady_seconds: float | None = None
+    """Median step with the drift of the baseline's runs taken out (`drift`): what rows are put in order by."""
     tokens_per_second: float | None = None
     samples_per_second: float | None = None
     mfu: float | None = None

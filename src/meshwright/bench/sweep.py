@@ -10,17 +10,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 from meshwright.bench.about import machine_of, work_of
 from meshwright.bench.agreement import agreement, with_places
 from meshwright.bench.case import write_json
 from meshwright.bench.crew import Crew, LocalCrew, Outcome
+from meshwright.bench.drift import steady_seconds
 from meshwright.bench.merged_trace import FILE as TRACE_FILE
 from meshwright.bench.merged_trace import merge_traces
 from meshwright.bench.order import Run, order_runs
 from meshwright.bench.request import Request
 from meshwright.bench.result import DONE, FAILED, ONE_PROCESS, REFUSED, TIMED_OUT, Bench, Predicted, Row
-from meshwright.bench.rows import loss_error, row_of
+from meshwright.bench.rows import loss_error, row_of, slowest_steps
 from meshwright.spec.errors import RequestError
 from meshwright.spec.notation import parse_layout
 from meshwright.train.config.here import Here, look
@@ -103,7 +105,9 @@ class Sweep:
 
     def bench(self, outcomes: Mapping[int, Outcome]) -> Bench:
         """What is known so far."""
-        rows = with_places([row for entry in self.entries.values() if (row := self._row(entry, outcomes))])
+        found = [row for entry in self.entries.values() if (row := self._row(entry, outcomes))]
+        steady = steady_seconds(self.order, _medians(outcomes), self.baseline)
+        rows = with_places([replace(row, steady_seconds=steady.get(row.label)) if row.step else row for row in found])
         alone = [row.loss for row in rows if row.ranks == 1 and row.loss]
         reference = (alone + [row.loss for row in rows if row.label == self.baseline and row.loss] + [()])[0]
         rows = tuple(replace(row, loss_error=loss_error(row.loss, reference)) if row.loss else row for row in rows)
@@ -168,6 +172,11 @@ class Sweep:
         trace = self.run_folder(first) / TRACE_FILE
         told = str(trace.relative_to(self.folder)) if trace.exists() else ""
         return replace(row, predicted=priced, prediction_missing=missing, trace=told)
+
+
+def _medians(outcomes: Mapping[int, Outcome]) -> dict[int, float]:
+    """The median step of each run that went well."""
+    return {index: median(slowest_steps(one.ranks)) for index, one in outcomes.items() if one.status == DONE}
 
 
 def _failed(outcome: Outcome | None) -> bool:

@@ -270,7 +270,7 @@ def _write(
     from meshwright.bench.comms.cluster_file import measured_cluster, toml_text, write
 
     named = replace(machine, catalogue_name=options.device_name) if options.device_name else machine
-    device, host = (measured.device, measured.host_memory_bytes) if measured else (None, None)
-    cluster = measured_cluster(named, fits, device, host)
+    found = (measured.device, measured.host_memory_bytes, measured.meeting_s) if measured else (None, None, 0.0)
+    cluster = measured_cluster(named, fits, *found)
     write(path, toml_text(cluster, machine, fits, measured.remarks if measured else ()))
     return cluster

@@ -17,11 +17,13 @@ from meshwright.train.config.files import write_atomically
 
 
 def measured_cluster(
-    machine: Machine, fits: Sequence[TierFit], device: Device | None, host_memory_bytes: float | None = None
-) -> Cluster:
+    machine: Machine, fits: Sequence[TierFit], device: Device | None, host_memory_bytes: float | None = None,
+    meeting_s: float = 0.0,
+) -> Cluster:  # fmt: skip
     """A Cluster of `machine`'s shape with the fitted links.
 
-    `device` is the measured one; None: the catalogue's of that name, and `cpu` for a CPU. Between nodes the file has
+    `device` is the measured one; None: the catalogue's of that name, and `cpu` for a CPU. `meeting_s`: what a
+    collective behind work waits, beyond the fits. Between nodes the file has
     one NIC a node: what was measured is what all NICs of a node carry together. A tier that was not measured stays as
     the catalogue has it, or as the other tier is where the catalogue does not know the device. Raises ClusterError for
     a device that is neither measured nor known.
@@ -42,7 +44,7 @@ def measured_cluster(
         reached = replace(reached, network=1.0)
     first = intra or inter
     if first is not None:
-        reached = replace(reached, collective_overhead_s=first.overhead_s, scatter=first.scatter)
+        reached = replace(reached, collective_overhead_s=first.overhead_s + meeting_s, scatter=first.scatter)
     if host_memory_bytes:
         cluster = replace(cluster, host_memory_bytes=host_memory_bytes)
     name = f"{machine.ranks}x{cluster.device.name}, measured"

@@ -20,7 +20,7 @@ def seconds_of(run: Callable[[], object], budget: float, device: torch.device) -
     """
     for _ in range(WARM_UP):
         run()
-    _meet(device)
+    meet(device)
     if device.type == "cuda":
         return _on_gpu(run, budget, device)
     begin = now = time.perf_counter()
@@ -44,8 +44,8 @@ def _on_gpu(run: Callable[[], object], budget: float, device: torch.device) -> f
     return (time.perf_counter() - begin) / count
 
 
-def _meet(device: torch.device) -> None:
-    """All ranks begin at the same time."""
+def meet(device: torch.device) -> None:
+    """All ranks go on at the same time, with nothing left to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     if dist.is_initialized() and dist.get_world_size() > 1:

@@ -17,6 +17,7 @@ def compute_document(measured: Measured) -> dict[str, Any]:
         "memory_bytes": device.memory_bytes,
         "memory_bytes_per_s": device.memory_bytes_per_s,
         "peak_flops": dict(device.peak_flops),
+        "meeting_s": measured.meeting_s,
         "efficiency": asdict(device.efficiency),
         "shapes": [
             {"kind": sample.kind, "name": sample.name, "seconds": sample.seconds, "fitted_seconds": fitted}

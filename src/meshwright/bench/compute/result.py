@@ -34,6 +34,8 @@ class Measured:
     """What a person reads."""
     implementation: str = ""
     """The class of software that the constants are fitted for."""
+    meeting_s: float = 0.0
+    """What a collective behind work costs beyond both by themselves (`meeting`)."""
 
     @property
     def remarks(self) -> tuple[str, ...]:

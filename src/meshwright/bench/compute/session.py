@@ -13,9 +13,10 @@ import torch.distributed as dist
 
 from meshwright.bench.compute.clock import seconds_of
 from meshwright.bench.compute.fit import Constants, device_of, errors_by_kind, fit, told_seconds
+from meshwright.bench.compute.meeting import meeting_seconds
 from meshwright.bench.compute.prices import Prices, make_prices, product
 from meshwright.bench.compute.result import Measured, Sample
-from meshwright.bench.compute.shapes import FORWARD, PRODUCT, Shape, shapes_for
+from meshwright.bench.compute.shapes import FORWARD, LAYER, PRODUCT, Shape, shapes_for
 from meshwright.bench.compute.work import DTYPES, work_of
 from meshwright.spec.cluster import Device
 from meshwright.spec.units import duration, flops, gb_per_s, percent
@@ -28,6 +29,8 @@ from meshwright.train.metrics.usage import host_peak
 Progress = Callable[[int, int], None]
 WINDOW_SECONDS = 0.15
 """For each shape."""
+TYPICAL_SECONDS = 0.01
+"""Of the layer behind which ranks meet."""
 FITTED = {"cpu": "fp32", "cuda": "bf16"}
 """The precision whose times are fitted; of the others only the peak is measured."""
 SOFTWARE = {"cpu": "host", "cuda": "eager"}
@@ -59,6 +62,10 @@ def measure_compute(
     for done, (shape, dtype) in enumerate(wanted):
         progress(done, len(wanted))
         seconds.append(_median_of_ranks(seconds_of(work_of(shape, device, DTYPES[dtype]), window, device)))
+    typical = min(
+        (shape for shape in shapes if shape.kind == LAYER), key=lambda shape: _far(seconds[shapes.index(shape)])
+    )
+    met = _median_of_ranks(meeting_seconds(work_of(typical, device, DTYPES[precision]), device))
     if dist.get_rank() != 0:
         return None  # the first rank fits: on shared cores a fit on each would take as many times as long
     own = seconds[: len(shapes)]
@@ -68,7 +75,7 @@ def measure_compute(
         for other, taken in zip(OTHERS[device.type], seconds[len(shapes) :], strict=True)
     }
     measured = _device(place, device, name, constants, told, shapes, own, peaks, reserved)
-    return _result(measured, _host_bytes(), shapes, own, constants, told)
+    return _result(measured, _host_bytes(), shapes, own, constants, told, met)
 
 
 def _device(
@@ -119,8 +126,9 @@ def lent(ranks: int, cores: int) -> float:
 
 
 def _result(
-    device: Device, host: float, shapes: list[Shape], seconds: list[float], constants: Constants, told: Prices
-) -> Measured:
+    device: Device, host: float, shapes: list[Shape], seconds: list[float], constants: Constants, told: Prices,
+    met: float,
+) -> Measured:  # fmt: skip
     fitted = told_seconds(constants, told).tolist()
     errors = errors_by_kind(shapes, seconds, fitted)
     each = ", ".join(f"{kind} {percent(middle)} (worst {percent(worst)})" for kind, middle, worst in errors)
@@ -129,10 +137,16 @@ def _result(
         f"products {flops(constants.product_flops)}, {duration(constants.overhead_s)} lost by each and "
         f"{constants.tile:.3g} elements by each dimension; attention {flops(constants.attention_flops)}; "
         f"memory {gb_per_s(constants.memory_bytes_per_s)}",
+        f"a collective behind work waits {duration(met)} for the last rank",
         f"error of the fit, median: {each}",
     )
     samples = tuple(Sample(shape.kind, shape.name, taken) for shape, taken in zip(shapes, seconds, strict=True))
-    return Measured(device, host, samples, tuple(fitted), errors, lines, told.implementation.name)
+    return Measured(device, host, samples, tuple(fitted), errors, lines, told.implementation.name, met)
+
+
+def _far(seconds: float) -> float:
+    """How far from TYPICAL_SECONDS, as a ratio."""
+    return abs(float(np.log(seconds / TYPICAL_SECONDS)))
 
 
 def _work(shape: Shape) -> int:
