@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from meshwright.modes import comm
+from meshwright.modes import comm, routing
 from meshwright.modes.cuts import Cuts, cut_parameter, matching
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.recipe import Recipe
@@ -117,10 +117,10 @@ class _AllToAll:
         counts = torch.bincount(expert_of.flatten(), minlength=ranks * local)
         arriving = torch.empty_like(counts)
         dist.all_to_all_single(arriving, counts, group=self.group)  # [from rank, my expert]
-        sizes = torch.stack((counts.view(ranks, local).sum(1), arriving.view(ranks, local).sum(1))).tolist()
-        sent, got = sizes[0], sizes[1]
+        both = torch.stack((counts.view(ranks, local).sum(1), arriving.view(ranks, local).sum(1)))
+        sent, got = routing.traded(both, expert_of.numel())
         here = _Exchange.apply(spread_rows(x, order, k), sent, got, self.group)  # type: ignore[no-untyped-call]
-        by_expert = _grouping(arriving.view(ranks, local))
+        by_expert = _grouping(arriving.view(ranks, local), len(here))
         done = experts(spread_rows(here, by_expert, 1), arriving.view(ranks, local).sum(0))
         back = spread_rows(done, inverse(by_expert), 1)
         returned = _Exchange.apply(back, got, sent, self.group)  # type: ignore[no-untyped-call]
@@ -128,10 +128,11 @@ class _AllToAll:
         return torch.einsum("nk,nkh->nh", weights.to(visits.dtype), visits).to(x.dtype)
 
 
-def _grouping(arriving: torch.Tensor) -> torch.Tensor:
-    """Order that turns rows sorted by (from rank, expert) into rows sorted by (expert, from rank)."""
+def _grouping(arriving: torch.Tensor, rows: int) -> torch.Tensor:
+    """Order that turns `rows` rows sorted by (from rank, expert) into rows sorted by (expert, from rank)."""
     ranks, local = arriving.shape
-    expert = torch.arange(local, device=arriving.device).repeat(ranks).repeat_interleave(arriving.flatten())
+    expert = torch.arange(local, device=arriving.device).repeat(ranks)
+    expert = expert.repeat_interleave(arriving.flatten(), output_size=rows)
     return expert.argsort(stable=True)
 
 

@@ -5,14 +5,19 @@ They cost nothing to speak of while nobody traces. PyTorch's profiler sees them;
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from meshwright.diagnose.traces.events import RANGE
 
+Begin = Callable[[str, int | None, int | None], None]
+"""Told of a range that begins: phase, stage, micro-batch."""
+End = Callable[[], None]
+
 _nvtx = False
+_watcher: tuple[Begin, End] | None = None
 
 
 def show_nvtx(wanted: bool) -> None:
@@ -21,12 +26,26 @@ def show_nvtx(wanted: bool) -> None:
     _nvtx = wanted and torch.cuda.is_available()
 
 
+def watch(begin: Begin | None, end: End | None) -> None:
+    """Have every range told when it begins and ends, profiler or not; None: nobody any more."""
+    global _watcher
+    _watcher = None if begin is None or end is None else (begin, end)
+
+
 @contextmanager
 def named(phase: str, stage: int | None = None, micro_batch: int | None = None) -> Iterator[None]:
     """A range `meshwright:PHASE [stage S] [micro-batch M]`.
 
-    Phases: forward, backward, input (a stage's input gradient alone), weight, reduce, clip, optimizer, step.
+    Phases: data, forward, backward, input (a stage's input gradient alone), weight, reduce, clip, optimizer, step.
     """
+    if _watcher is not None:
+        begin, end = _watcher
+        begin(phase, stage, micro_batch)
+        try:
+            yield
+        finally:
+            end()
+        return
     if not (_nvtx or torch.autograd.profiler._is_profiler_enabled):
         yield
         return

@@ -53,9 +53,10 @@ def _summed(
     group: dist.ProcessGroup,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[torch.Tensor]:
-    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    buffer = bucket.buffer()
+    work = dist.all_reduce(buffer, group=group, async_op=True)
     assert work is not None
-    return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]
+    return work.get_future().then(lambda _: buffer)  # type: ignore[no-any-return]
 
 
 def sum_in_buckets(gradients: Iterable[torch.Tensor], group: dist.ProcessGroup, bucket_bytes: float) -> None:

@@ -161,9 +161,13 @@ def placement_of(parameter: torch.Tensor, shards: int) -> Shard:
 
 
 def local_box(parameter: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Offset and shape of a sharded parameter's local tensor in the parameter."""
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
+    """Offset and shape of a sharded parameter's local tensor in the parameter: equal pieces, the last ones shorter."""
     assert isinstance(parameter, DTensor)
-    shape, offset = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
-    return tuple(map(int, offset)), tuple(map(int, shape))
+    offset, shape = [0] * parameter.ndim, list(parameter.shape)
+    for axis, placement in enumerate(parameter.placements):
+        if isinstance(placement, Shard):
+            dim, mesh = placement.dim, parameter.device_mesh
+            rows = -(-shape[dim] // mesh.size(axis))
+            offset[dim] = min(rows * mesh.get_local_rank(axis), shape[dim])
+            shape[dim] = min(rows, shape[dim] - offset[dim])
+    return tuple(offset), tuple(shape)

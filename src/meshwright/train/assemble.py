@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from meshwright.modes.cuts import Cut
+from meshwright.modes.cuts import Cut, Initialise
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.options import Options
 from meshwright.modes.parallelize import parallelize
@@ -24,9 +24,10 @@ def assemble(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
     places: Sequence[int] | None = None,
+    initialise: Initialise | None = None,
 ) -> Step:
-    """The step of a Decoder under `mesh.layout`. Each parameter's numbers depend on `seed` and its name alone.
-    `places`: the rank of each pipeline stage, where a schedule table says so.
+    """The step of a Decoder under `mesh.layout`. Each parameter's numbers depend on `seed` and its name alone, unless
+    `initialise` gives them. `places`: the rank of each pipeline stage, where a schedule table says so.
 
     Raises LayoutError for what does not divide.
     """
@@ -37,4 +38,8 @@ def assemble(
         init_part(name, cut.shape, cut.offset, cut.size, tensor, seed, rule(name))
 
     model = architecture.model
-    return Step(parallelize(decoder, mesh, options=options, initialise=fill, places=places), model.vocab, model.hidden)
+    return Step(
+        parallelize(decoder, mesh, options=options, initialise=initialise or fill, places=places),
+        model.vocab,
+        model.hidden,
+    )

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.modes.context import split_batch
+from meshwright.modes.cuts import Initialise
 from meshwright.modes.mesh import Mesh, make_mesh
 from meshwright.modes.options import Options
 from meshwright.modes.schedule_file import read_schedule_table
@@ -86,12 +87,10 @@ def set_up(job: Job, device: torch.device) -> Setup:
     if config.train.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    architecture = _architecture(job)
+    architecture = architecture_of(job)
     dataset = open_dataset(config.data, vocab=architecture.model.vocab)
     mesh = make_mesh(job.layout, device)
-    table = config.parallel.schedule_csv
-    places = read_schedule_table(table, job.layout, job.micro_batches) if table else None
-    step = assemble(architecture, mesh, options_of(job), seed=config.seed, places=places)
+    step = step_of(job, architecture, mesh)
     peak = scale_lr(
         config.optimizer.lr,
         config.train.global_batch,
@@ -125,7 +124,15 @@ def options_of(job: Job) -> Options:
     )
 
 
-def _architecture(job: Job) -> Architecture:
+def step_of(job: Job, architecture: Architecture, mesh: Mesh, initialise: Initialise | None = None) -> Step:
+    """The job's step on this rank; fresh weights unless `initialise` gives them."""
+    table = job.config.parallel.schedule_csv
+    places = read_schedule_table(table, job.layout, job.micro_batches) if table else None
+    return assemble(architecture, mesh, options_of(job), seed=job.config.seed, places=places, initialise=initialise)
+
+
+def architecture_of(job: Job) -> Architecture:
+    """The model with what the configuration says of its experts."""
     architecture, parallel = load_architecture(job.config.model), job.config.parallel
     if parallel.capacity is not None:
         architecture = replace(architecture, capacity_factor=parallel.capacity or None)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshwright.modes import routing
 from meshwright.modes.rows import inverse, spread_rows
 from meshwright.train.models.architecture import Architecture
 from meshwright.train.models.grouped import can_group, grouped_experts
@@ -54,7 +55,7 @@ def _one_by_one(
     x: Tensor, counts: Tensor, gates: Tensor, ups: Tensor, downs: Tensor, act: Callable[[Tensor], Tensor]
 ) -> Tensor:
     # One unbind, not an index an expert: its backward writes one gradient, with zeros for experts that nobody visits.
-    rows_of = torch.split(x, counts.tolist())
+    rows_of = torch.split(x, routing.visits(counts, len(x)))
     triples = zip(rows_of, gates.unbind(), ups.unbind(), downs.unbind(), strict=True)
     used = [
         functional.linear(act(functional.linear(rows, gate)) * functional.linear(rows, up), down)

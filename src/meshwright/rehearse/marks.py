@@ -1,0 +1,58 @@
+"""Marks: what the program itself says of its memory while it is rehearsed.
+
+FSDP2 works between modules, where no module's path says what a buffer is for; so its own steps are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+
+from meshwright.rehearse.ledger import Ledger
+
+PARAMETERS, GRADIENTS, OPTIMIZER, GATHERED = "parameters", "gradients", "optimizer", "gathered"
+COMMUNICATION = "communication"
+_STEPS = ("unshard", "wait_for_unshard", "reshard", "post_backward", "finalize_backward")
+
+
+@contextmanager
+def named_sharding(ledger: Ledger) -> Iterator[None]:
+    """Inside, what FSDP2 allocates for its collectives is communication, and whole gradients are gathered."""
+    before = {name: getattr(FSDPParamGroup, name) for name in _STEPS}
+    for name, original in before.items():
+        setattr(FSDPParamGroup, name, _inside(original, ledger, name))
+    try:
+        yield
+    finally:
+        for name, original in before.items():
+            setattr(FSDPParamGroup, name, original)
+
+
+def _inside(original: Callable[..., Any], ledger: Ledger, name: str) -> Callable[..., Any]:
+    def call(group: FSDPParamGroup, *args: Any, **kwargs: Any) -> Any:
+        if name == "post_backward":
+            for held in group.fsdp_params:
+                for whole in (getattr(held, "_unsharded_param", None), held):
+                    gradient = getattr(whole, "unsharded_accumulated_grad" if whole is held else "grad", None)
+                    if isinstance(gradient, torch.Tensor):
+                        mark(ledger, [gradient], GATHERED)
+        before, ledger.inside = ledger.inside, COMMUNICATION
+        try:
+            return original(group, *args, **kwargs)
+        finally:
+            ledger.inside = before
+
+    return call
+
+
+def mark(ledger: Ledger, tensors: list[torch.Tensor], tag: str) -> None:
+    """Say what the memory of these is."""
+    for tensor in tensors:
+        local = getattr(tensor, "_local_tensor", tensor)
+        block = ledger.block_of(local)
+        if block is not None:
+            block.tag = tag

@@ -1,0 +1,51 @@
+"""Parts: what the bytes of an Account are, once it is known when each block was freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from meshwright.rehearse.ledger import Account, Block
+from meshwright.rehearse.marks import COMMUNICATION, GATHERED
+
+ACTIVATIONS, LOGITS, TEMPORARY, RECOMPUTED = "activations", "logits", "temporary", "recomputed"
+ORDER = (
+    "parameters", "gradients", "optimizer", "buffers", ACTIVATIONS, RECOMPUTED, GATHERED, COMMUNICATION, LOGITS, TEMPORARY,
+)  # fmt: skip
+HEADS = ("head",)
+
+
+def part_of(block: Block) -> str:
+    """The part that a block is, by the first of these rules that says something.
+
+    What the program says; gathered parameters; the head's output and the loss; what a forward makes and a backward
+    frees is an activation; what backward makes by running forward again is recomputed; the rest is temporary.
+    """
+    if block.tag:
+        return GATHERED if block.gathered else block.tag
+    if block.gathered:
+        return GATHERED
+    if block.module in HEADS or (block.phase.name in ("forward", "loss") and not block.module and block.step):
+        return LOGITS
+    if block.phase.name == "forward":
+        return ACTIVATIONS if kept(block) else TEMPORARY
+    return RECOMPUTED if block.again else TEMPORARY
+
+
+def kept(block: Block) -> bool:
+    """Whether it was made in forward and waits for backward."""
+    died = block.died_phase
+    return block.phase.name == "forward" and not block.tag and not block.gathered and (died is None or died.backward)
+
+
+def alive(account: Account, event: int) -> Iterable[Block]:
+    """The blocks that live after an event."""
+    return (block for block in account.blocks if block.born <= event and not 0 <= block.died <= event)
+
+
+def levels(account: Account) -> list[float]:
+    """Bytes alive after each event."""
+    total, found = 0.0, []
+    for event in account.events:
+        total += event.bytes
+        found.append(total)
+    return found

@@ -1,0 +1,60 @@
+"""Rehearsal: what one rank's program did, with the field names of an Estimate and a Measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from meshwright.cost.wire_row import WireRow
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A moment of the program."""
+
+    step: int
+    """From 1."""
+    phase: str
+    """forward, backward, …, with stage and micro-batch."""
+    module: str
+    """Path; "" outside of all."""
+
+    def __str__(self) -> str:
+        return f"step {self.step}, {self.phase}" + (f", {self.module}" if self.module else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RankRehearsal:
+    """One rank."""
+
+    rank: int
+    pipeline_rank: int
+    stages: tuple[int, ...]
+    peak_bytes: float
+    peak: Instant
+    parts: Mapping[str, float]
+    """Bytes at the peak; they add up to it. parameters, gradients, optimizer, activations, gathered, communication,
+    logits, temporary, buffers."""
+    activations: Mapping[str, float]
+    """Bytes at the peak that wait for backward, by module."""
+    states: Mapping[str, float]
+    """parameters, gradients, optimizer: bytes after the last step (gradients: before they are dropped)."""
+    flops: Mapping[str, Mapping[str, float]]
+    """Of the last step, by phase and kind of operation."""
+    module_flops: Mapping[str, float]
+    """Of the last step, by module."""
+    traffic: tuple[WireRow, ...]
+    """Collectives of the last step."""
+    collectives: tuple[str, ...]
+    """One line each, in order."""
+    kept: Mapping[str, float]
+    """Bytes that one forward of one micro-batch keeps for backward, by module (of the last step)."""
+    timeline: tuple[tuple[int, float, str], ...]
+    """(operation, bytes alive, what runs), where it changes much."""
+    operations: int
+    """Of PyTorch, in all steps."""
+    seconds: float
+    """That the rehearsal took."""
+    step_peaks: tuple[float, ...] = ()
+    """Peak of each step."""
+    notes: tuple[str, ...] = field(default=())
