@@ -8,8 +8,16 @@ from meshwright.bench.meter import Meter, peak
 
 
 def test_the_peak_is_the_highest_running_sum_in_time_order() -> None:
-    assert peak([(3, -8), (1, 8), (2, 4), (4, 2)]) == 12
+    assert peak([(3, 0xA, -8), (1, 0xA, 8), (2, 0xB, 4), (4, 0xC, 2)]) == 12
     assert peak([]) == 0
+
+
+def test_memory_that_a_collectives_thread_freed_is_not_counted_twice() -> None:
+    assert peak([(1, 0xA, 8), (2, 0xA, 8), (3, 0xB, 4)]) == 12
+
+
+def test_what_was_there_before_is_not_ours() -> None:
+    assert peak([(1, 0xA, -100), (2, 0xB, 4)]) == 4
 
 
 def test_the_meter_counts_tensors_that_live_at_once_and_nothing_else() -> None:

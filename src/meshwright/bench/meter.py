@@ -6,12 +6,12 @@ parameter on; the peak is the highest sum of those not yet freed. That slows the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 import torch
+from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
 CPU = "peak of PyTorch's CPU allocations, by its profiler"
@@ -42,12 +42,31 @@ class Meter:
             self.peak_bytes = float(torch.cuda.max_memory_allocated(self.device))
             return
         self._profile.__exit__(kind, error, trace)
-        events = self._profile.profiler.kineto_results.events()
-        self.peak_bytes = peak((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+        self.peak_bytes = peak(_allocations(self._profile.profiler.kineto_results.experimental_event_tree()))
         self._profile = None
 
 
-def peak(allocations: Iterable[tuple[int, int]]) -> float:
-    """The highest running sum of (moment, bytes), bytes negative where memory is freed."""
-    in_order = sorted(allocations, key=lambda event: event[0])
-    return float(max(accumulate(size for _, size in in_order), default=0))
+def peak(allocations: Iterable[tuple[int, int, int]]) -> float:
+    """The highest sum of what lives, from (moment, address, bytes), bytes negative where memory is freed.
+
+    An address that is given out again has been freed where the profiler does not look: on a collective's thread.
+    """
+    lives: dict[int, int] = {}
+    total = highest = 0
+    for _, address, size in sorted(allocations):
+        total -= lives.pop(address, 0)
+        if size > 0:
+            lives[address] = size
+            total += size
+            highest = max(highest, total)
+    return float(highest)
+
+
+def _allocations(events: Iterable[Any]) -> Iterator[tuple[int, int, int]]:
+    """What the profiler noted, in any order."""
+    waiting = list(events)
+    while waiting:
+        event = waiting.pop()
+        waiting += event.children
+        if event.tag == _EventType.Allocation:
+            yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size

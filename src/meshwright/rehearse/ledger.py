@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
@@ -120,6 +121,8 @@ class Ledger(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # what it does to the local tensors comes here again
         if func is prim_device and isinstance(args[0], FakeTensor):
             return args[0].fake_device  # asked for more often than everything else together
         kwargs = kwargs or {}
@@ -171,7 +174,7 @@ class Ledger(TorchDispatchMode):
         work.flops += flops
 
     def _seen(self, tensor: torch.Tensor) -> None:
-        if tensor.device.type == "meta":
+        if not isinstance(tensor, FakeTensor) or tensor.fake_device.type == "meta":
             return
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -184,18 +187,10 @@ class Ledger(TorchDispatchMode):
     def _made(self, key: int, size: int, gathered: bool = False) -> None:
         places, account = self._places, self.account
         index = len(account.blocks)
-        account.blocks.append(
-            Block(
-                size,
-                len(account.events),
-                places.phase,
-                places.module,
-                self.step,
-                gathered,
-                tag=self.inside,
-                again=places.phase.backward and places.called,
-            )  # fmt: skip
-        )
+        again = places.phase.backward and places.called
+        made = Block(size, len(account.events), places.phase, places.module, self.step, gathered)
+        made.tag, made.again = self.inside, again
+        account.blocks.append(made)
         account.events.append(Event(index, size, places.phase, places.module, self.step))
         self._open[key] = index
 

@@ -9,7 +9,8 @@ from meshwright.rehearse.marks import COMMUNICATION, GATHERED
 
 ACTIVATIONS, LOGITS, TEMPORARY, RECOMPUTED = "activations", "logits", "temporary", "recomputed"
 ORDER = (
-    "parameters", "gradients", "optimizer", "buffers", ACTIVATIONS, RECOMPUTED, GATHERED, COMMUNICATION, LOGITS, TEMPORARY,
+    "parameters", "gradients", "optimizer", "buffers", ACTIVATIONS, RECOMPUTED, GATHERED, COMMUNICATION, LOGITS,
+    TEMPORARY,
 )  # fmt: skip
 HEADS = ("head",)
 

@@ -22,7 +22,7 @@ def _alone() -> float:
 
 
 def test_ranks_that_are_late_in_turns_wait_for_each_other_at_every_collective(ranks: RankPool) -> None:
-    # Alone each sleeps 10 ms a step on average; with a collective behind every step, all take the 20 ms of the late one.
+    # Alone each sleeps 10 ms a step on average; with a collective behind every step all take the late one's 20 ms.
     for seconds in ranks.run(_late_in_turns, world=2):
         assert 0.4 * LATE < seconds < LATE
 
