@@ -26,6 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
+from meshwright.modes.accelerator import on_accelerator
 from meshwright.modes.late_sums import LateSums
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.options import Options
@@ -88,7 +89,7 @@ def _late_sums(module: nn.Module, mesh: Mesh, options: Options, experts: bool) -
     replicas = mesh.size("replicate") > 1 or (experts and mesh.size("expert_replicate") > 1)
     travels = options.reduce_dtype or options.dtype
     casts = travels is not None and any(parameter.dtype != travels for parameter in module.parameters())
-    return None if mesh.device.type != "cpu" or replicas or casts else LateSums(options.rate_limit)
+    return None if on_accelerator(mesh.device) or replicas or casts else LateSums(options.rate_limit)
 
 
 def _tune(
@@ -102,7 +103,7 @@ def _tune(
     if hasattr(module, "set_reduce_scatter_max_input_buffers"):
         module.set_reduce_scatter_max_input_buffers(max(options.rate_limit, 1))
     sharded: list[FSDPModule] = [block for block in blocks if isinstance(block, FSDPModule)]
-    if device.type == "cpu":
+    if not on_accelerator(device):
         # Without streams a gather is under way beside the blocks before it only where it is told to be, and asked for.
         for unit in units(module):
             unit._set_unshard_async_op(options.prefetch > 0)
@@ -111,7 +112,7 @@ def _tune(
     if options.prefetch == 0:
         for unit in units(module):
             unit.set_modules_to_backward_prefetch([unit])  # there already; with an empty list FSDP2 gathers one ahead
-    elif options.prefetch > 1 or device.type == "cpu":
+    elif options.prefetch > 1 or not on_accelerator(device):
         module.set_modules_to_forward_prefetch(sharded[: options.prefetch])
         for i, block in enumerate(sharded):
             block.set_modules_to_forward_prefetch(sharded[i + 1 : i + 1 + options.prefetch])

@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from meshwright.modes import routing
+from meshwright.modes.accelerator import stand_in
 from meshwright.modes.mesh import make_mesh
 from meshwright.modes.parts import Part
 from meshwright.modes.record import Recorder, summarize
@@ -23,6 +24,7 @@ from meshwright.rehearse.result import Instant, RankRehearsal
 from meshwright.rehearse.votes import all_know_their_shapes
 from meshwright.rehearse.world import fake_world
 from meshwright.train.batch import Batch
+from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
 from meshwright.train.loop.setup import architecture_of, step_of
 from meshwright.train.optim.optimizer import make_optimizer
@@ -48,12 +50,14 @@ def rehearse_rank(
     `imbalance`: rows that this rank's experts get, relative to balanced routing. `tell` is called before each step.
     Raises LayoutError where the program itself refuses.
     """
+    gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
     began = time.perf_counter()
     device = torch.device("cpu")
     with ExitStack() as stack:
         stack.enter_context(fake_world(rank, job.layout.devices))
         mesh = make_mesh(job.layout, device)
         places = stack.enter_context(Places())
+        stack.enter_context(stand_in(gpu))
         stack.enter_context(all_know_their_shapes())
         stack.enter_context(routing.assume(imbalance))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))

@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor
 
+from meshwright.modes.accelerator import on_accelerator, stands_in
 from meshwright.modes.context.kernels import BlockKernel, CpuFlash, CudaEfficient, CudaFlash
 from meshwright.modes.context.math_kernel import MathKernel
 
@@ -80,9 +81,9 @@ def attend_backward(
 
 def choose_kernel(q: Tensor, mask: Tensor | None) -> type[BlockKernel]:
     """The fastest kernel for this device, dtype and mask."""
-    if q.device.type == "cpu" and q.is_floating_point():
+    if not on_accelerator(q.device) and q.is_floating_point():
         return CpuFlash
-    if q.device.type == "cuda":
+    if q.device.type == "cuda" or stands_in():
         if mask is None and q.dtype in (torch.float16, torch.bfloat16) and q.shape[-1] <= _FLASH_DIM and _ampere(q):
             return CudaFlash
         if q.dtype in (torch.float16, torch.bfloat16, torch.float32):

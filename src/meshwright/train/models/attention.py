@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshwright.modes.accelerator import on_accelerator
 from meshwright.train.models.architecture import Architecture
 from meshwright.train.models.norms import make_norm
 from meshwright.train.models.positions import rotate
@@ -56,7 +57,7 @@ def sdpa(
     """PyTorch's scaled dot-product attention over whole sequences; a mask is built only where one is needed."""
     seq, grouped = q.shape[2], q.shape[1] != k.shape[1]
     masked = documents is not None or 0 < window < seq
-    if grouped and q.is_cuda and (masked or q.dtype not in (torch.float16, torch.bfloat16)):
+    if grouped and on_accelerator(q.device) and (masked or q.dtype not in (torch.float16, torch.bfloat16)):
         # Of the kernels that take a mask or wide numbers without writing all scores out, none takes grouped heads.
         k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
         grouped = False

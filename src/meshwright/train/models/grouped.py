@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from meshwright.modes.accelerator import on_accelerator
+
 ALIGN = 8
 """Rows of a group are filled up to a multiple of this, and to this at least.
 
@@ -17,7 +19,7 @@ Kernels ask for groups of 16 bytes, and empty groups have hung or returned arbit
 def can_group(x: Tensor, weight: Tensor) -> bool:
     """Whether the grouped product takes these: bfloat16 on a GPU, rows of a multiple of 16 bytes."""
     aligned = weight.shape[1] % 8 == 0 and weight.shape[2] % 8 == 0
-    return x.is_cuda and x.dtype == torch.bfloat16 == weight.dtype and aligned
+    return on_accelerator(x.device) and x.dtype == torch.bfloat16 == weight.dtype and aligned
 
 
 def grouped_experts(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from meshwright.modes.accelerator import stands_in
 from meshwright.train.models.architecture import Architecture
 
 
@@ -21,7 +24,27 @@ class RmsNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, size] → the same shape and dtype."""
-        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+        weight = self.weight.to(x.dtype)
+        if stands_in():
+            return _RmsNormOnGpu.apply(x, weight)  # type: ignore[no-any-return, no-untyped-call]
+        return functional.rms_norm(x, self.normalized_shape, weight, self.eps)
+
+
+class _RmsNormOnGpu(torch.autograd.Function):
+    """The memory of PyTorch's fused kernel for GPUs, which on a CPU is made of many operations: no numbers.
+
+    Kept are the input, the weight and the reciprocal root, one fp32 number a row.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, x.new_empty((*x.shape[:-1], 1), dtype=torch.float32))
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight, _ = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight)
 
 
 class LayerNorm(nn.LayerNorm):
