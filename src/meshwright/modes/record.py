@@ -142,6 +142,11 @@ class _Recent:
                 continue
 
 
+def note(name: str, arguments: tuple[Any, ...]) -> None:
+    """Have a call of the operator `c10d::<name>` recorded that nobody runs, as in a rehearsal."""
+    _tap.tell(OPERATORS[name], arguments)
+
+
 def set_around(around: Around | None) -> None:
     """What every collective runs in from now on; None: nothing."""
     _tap.surround(around)
@@ -200,6 +205,11 @@ class _Tap:
             self._listeners = tuple(one for one in self._listeners if one != listener)
             self._settle()
 
+    def tell(self, operator: Operator, arguments: tuple[Any, ...]) -> None:
+        """Tell everybody of one call."""
+        for listener in self._listeners:
+            listener(operator, arguments)
+
     def surround(self, around: Around | None) -> None:
         """Have every call run in `around(operator, arguments)`."""
         with self._lock:
@@ -224,8 +234,7 @@ class _Tap:
 
     def _noting(self, operator: Operator, overload: Any) -> Callable[..., Any]:
         def call(keys: torch.DispatchKeySet, *arguments: Any) -> Any:
-            for listener in self._listeners:
-                listener(operator, arguments)
+            self.tell(operator, arguments)
             around = self._around
             # Gives up the interpreter's lock, which a backend's threads may need before they can take a new call.
             if around is None:

@@ -16,11 +16,13 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import FakeWork
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from meshwright.modes.record import note
 from meshwright.rehearse.flops import flops_of
 from meshwright.rehearse.places import Phase, Places
 
@@ -130,6 +132,8 @@ class Ledger(TorchDispatchMode):
             with _disable_current_modes():
                 return func(*args, **kwargs)
         self.account.operations += 1
+        if func.namespace == "c10d":
+            return _pretended(func, args)
         if func is aten.bincount.default:
             # How long the result is depends on numbers; everywhere here it is what the caller asks for at least.
             out = args[0].new_empty(kwargs.get("minlength", args[2] if len(args) > 2 else 0), dtype=torch.int64)
@@ -216,3 +220,10 @@ class Ledger(TorchDispatchMode):
             block.gathered = True
         if size:
             self._made(key, size, gathered=True)
+
+
+def _pretended(func: Any, args: tuple[Any, ...]) -> Any:
+    """What a collective gives back, done at once; who listens hears of it. (The fake process group does the same.)"""
+    note(func._schema.name.partition("::")[2], args)
+    work = FakeWork().boxed()
+    return work if len(func._schema.returns) == 1 else (args[0], work)

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch.distributed.pipelining import schedules
-
 
 @contextmanager
 def all_know_their_shapes() -> Iterator[None]:
     """Inside, no pipeline stage asks the others."""
+    from torch.distributed.pipelining import schedules
+
     before = schedules._PipelineSchedule._warmup_p2p
 
     def agree(_: Any, stages: Sequence[Any], has_backward: bool, p2p_done: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,10 +17,12 @@ from torch import nn
 from meshwright.modes.forward_only import forward_only
 from meshwright.modes.gradients import complete_gradients, end_step, micro_batch
 from meshwright.modes.parallelize import Parallel
-from meshwright.modes.pipeline import Schedule, make_schedule
 from meshwright.modes.ranges import named
 from meshwright.modes.vocabulary import cross_entropy_sum
 from meshwright.train.batch import Batch
+
+if TYPE_CHECKING:  # PyTorch's pipelines take a second to import
+    from meshwright.modes.pipeline import Schedule
 
 
 @dataclass
@@ -111,6 +113,8 @@ class Step:
         """PyTorch's schedule for this many micro-batches of this shape, made once."""
         p, key = self.parallel, (len(micro_batches), micro_batches[0].tokens.shape)
         if key not in self._schedules:
+            from meshwright.modes.pipeline import make_schedule
+
             self._schedules[key] = make_schedule(
                 p.stages, p.indices, p.mesh, len(micro_batches), self._stage_loss,
                 shapes=self._shapes(micro_batches[0]) if self.hidden else None, table=p.options.schedule_table,

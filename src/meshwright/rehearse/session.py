@@ -1,0 +1,105 @@
+"""Session: several ranks of a layout, each in a process of its own.
+
+PyTorch remembers process groups in caches of its own, so one process can be one rank only. Two run at once.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from meshwright.cost.wire.place import Place, stage_ranks
+from meshwright.rehearse.result import RankRehearsal
+from meshwright.spec.errors import LayoutError, RequestError
+from meshwright.spec.layout import Layout
+from meshwright.train.config.job import Job
+
+STAGE_FIRSTS, ALL_DISTINCT = "stage-firsts", "all-distinct"
+AT_ONCE = 2
+
+
+def ranks_of(layout: Layout, chosen: str) -> list[int]:
+    """The ranks that `chosen` names: a number, "stage-firsts" (the first of each pipeline rank) or "all-distinct".
+
+    Distinct are the pipeline ranks, and in each the first and the last tensor and shard rank, whose boxes may be
+    shorter. Raises LayoutError for a rank that is not there, RequestError for another word.
+    """
+    each = stage_ranks(layout)
+    firsts = [stage * each for stage in range(layout.pipeline)]
+    if chosen == STAGE_FIRSTS:
+        return firsts
+    if chosen == ALL_DISTINCT:
+        inside = dict.fromkeys((0, layout.tensor - 1, each - layout.tensor, each - 1))
+        return [first + rank for first in firsts for rank in inside]
+    if not chosen.isdecimal():
+        raise RequestError(f"Unknown ranks {chosen[:40]!r}.", ("a number", STAGE_FIRSTS, ALL_DISTINCT))
+    if int(chosen) >= layout.devices:
+        raise LayoutError(f"{layout} has no rank {chosen}.", (f"0 to {layout.devices - 1}",))
+    return [int(chosen)]
+
+
+def rehearse_ranks(
+    job: Job, ranks: Sequence[int], *, steps: int = 2, imbalance: float = 1.0,
+    tell: Callable[[RankRehearsal], None] | None = None,
+) -> list[RankRehearsal]:  # fmt: skip
+    """The rehearsals of `ranks`, in their order; `tell` hears of each as it ends.
+
+    Raises what the program raises, and RequestError where a process ended without a word.
+    """
+    found: dict[int, RankRehearsal] = {}
+    for rank, outcome in _outcomes(job, ranks, steps, imbalance):
+        if isinstance(outcome, Exception):
+            raise outcome
+        found[rank] = outcome
+        if tell is not None:
+            tell(outcome)
+    return [found[rank] for rank in ranks]
+
+
+def _outcomes(
+    job: Job, ranks: Sequence[int], steps: int, imbalance: float
+) -> Iterator[tuple[int, RankRehearsal | Exception]]:
+    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    waiting, running = deque(ranks), {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                rank = waiting.popleft()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_rehearse, args=(theirs, job, rank, steps, imbalance), daemon=True)
+                process.start()
+                theirs.close()
+                running[ours] = rank, process
+            for pipe in wait(list(running)):
+                rank, process = running.pop(pipe)  # type: ignore[index]
+                try:
+                    outcome = pipe.recv()  # type: ignore[union-attr]
+                except EOFError:
+                    process.join()
+                    outcome = RequestError(f"The rehearsal of rank {rank} ended with exit code {process.exitcode}.")
+                process.join()
+                yield rank, outcome
+    finally:
+        for _, process in running.values():
+            process.kill()
+
+
+def _rehearse(pipe: Connection, job: Job, rank: int, steps: int, imbalance: float) -> None:
+    """One rank's process."""
+    from meshwright.rehearse.rank import rehearse_rank
+
+    try:
+        outcome: RankRehearsal | Exception = rehearse_rank(job, rank, steps=steps, imbalance=imbalance)
+    except RequestError as error:
+        outcome = error
+    pipe.send(outcome)
+
+
+def alike(layout: Layout, rank: int) -> int:
+    """How many ranks do what `rank` does: all of its pipeline rank, up to the padding of uneven pieces."""
+    assert 0 <= Place(layout, rank).pipeline < layout.pipeline
+    return stage_ranks(layout)
