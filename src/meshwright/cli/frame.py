@@ -18,8 +18,8 @@ from meshwright.cli.screen import print_error
 from meshwright.spec.errors import RequestError
 
 VERBS = (
-    "plan", "estimate", "backtest", "explain", "models", "clusters", "history", "train", "check", "bench", "comms",
-    "report",
+    "plan", "estimate", "backtest", "explain", "models", "clusters", "history", "rehearse", "train", "check", "bench",
+    "comms", "report",
 )  # fmt: skip
 """Every verb is a module of this package, in the order of the help page."""
 NEEDED_TO_TRAIN = ("torch", "safetensors", "tokenizers", "tensorboard", "tomli_w", "filelock")

@@ -296,6 +296,8 @@ def moe_block(model: Model, workload: Workload, layout: LayoutColumns, z: Sizes)
     ]
     if experts.shared_ffn_hidden:
         ops += dense_mlp(model, experts.shared_ffn_hidden / z.tensor, z.tokens, 0.0, z, drop, "shared ")
+    if experts.shared_gate:
+        ops.append(_matmul("shared gate", z.norm_tokens, h, 1, z, saved=0.0))
     ops.append(_residual("mlp residual", model, workload, z))
     return ops
 

@@ -39,8 +39,15 @@ def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any)
         return ATTENTION, 2.0 * _pairs(args[:3], _causal(args, kwargs, _FORWARD[packet]))
     if packet in _BACKWARD:
         return ATTENTION, 5.0 * _pairs(args[1:4], _causal(args, kwargs, _BACKWARD[packet]))
+    if packet is aten._grouped_mm:
+        return MATMUL, _grouped(args[0], args[1])
     count: Callable[..., Any] | None = flop_registry.get(packet)
     return None if count is None else (MATMUL, float(count(*args, **kwargs, out_val=out)))
+
+
+def _grouped(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Rows [m, k] with their group's [k, n]; or, of two matrices [m, k] and [k, n], groups of the inner rows."""
+    return 2.0 * left.size(-2) * left.size(-1) * right.size(-1)
 
 
 def _causal(args: tuple[Any, ...], kwargs: dict[str, Any], place: int) -> bool:

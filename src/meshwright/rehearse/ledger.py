@@ -76,8 +76,8 @@ class Account:
 
     blocks: list[Block] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    work: dict[tuple[int, str, str, str], Work] = field(default_factory=dict)
-    """By step, phase's name, module and kind of operation."""
+    work: dict[tuple[int, Phase, str, str], Work] = field(default_factory=dict)
+    """By step, phase, module and kind of operation."""
     operations: int = 0
 
 
@@ -170,7 +170,7 @@ class Ledger(TorchDispatchMode):
         return kwargs.get("dtype") in (torch.int32, torch.int64)
 
     def _worked(self, kind: str, flops: float) -> None:
-        key = self.step, self._places.phase.name, self._places.module, kind
+        key = self.step, self._places.phase, self._places.module, kind
         work = self.account.work.get(key)
         if work is None:
             work = self.account.work[key] = Work()

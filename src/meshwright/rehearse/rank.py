@@ -6,21 +6,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from meshwright.modes import routing
 from meshwright.modes.accelerator import stand_in
-from meshwright.modes.mesh import make_mesh
+from meshwright.modes.collective_ops import Operator
+from meshwright.modes.mesh import Mesh, make_mesh
 from meshwright.modes.parts import Part
-from meshwright.modes.record import Recorder, summarize
+from meshwright.modes.record import Recorder
 from meshwright.rehearse.buckets import order_buckets
-from meshwright.rehearse.ledger import Account, Ledger
+from meshwright.rehearse.ledger import Account, Event, Ledger
 from meshwright.rehearse.marks import GRADIENTS, OPTIMIZER, PARAMETERS, mark, named_sharding
 from meshwright.rehearse.parts import ORDER, alive, kept, levels, part_of
-from meshwright.rehearse.places import Places
+from meshwright.rehearse.places import Phase, Places
 from meshwright.rehearse.result import Instant, RankRehearsal
+from meshwright.rehearse.shortened import repeats, run_of, whole_traffic
 from meshwright.rehearse.votes import all_know_their_shapes
 from meshwright.rehearse.world import fake_world
 from meshwright.train.batch import Batch
@@ -43,7 +46,13 @@ class _AllGood(LossScaler):
 
 
 def rehearse_rank(
-    job: Job, rank: int, *, steps: int = 2, imbalance: float = 1.0, tell: Callable[[int], None] | None = None
+    job: Job,
+    rank: int,
+    *,
+    steps: int = 2,
+    imbalance: float = 1.0,
+    history: bool = False,
+    tell: Callable[[int], None] | None = None,
 ) -> RankRehearsal:
     """What `rank` of `job` does in `steps` steps; the first one allocates optimizer states.
 
@@ -80,12 +89,12 @@ def rehearse_rank(
             mark(ledger, held, GRADIENTS)
             states[GRADIENTS] = _bytes(ledger, held)
 
-        record = Recorder(mesh)
+        record, run = _Recorder(mesh, places), run_of(job.layout, job.micro_batches)
         for number in range(steps):
             if tell is not None:
                 tell(number)
             ledger.step = number + 1
-            batches = [_batch(job, device) for _ in range(job.micro_batches)]
+            batches = [_batch(job, device) for _ in range(run)]
             with record if number == steps - 1 else _nothing():
                 update(
                     step, optimizer, batches, target_tokens=job.workload.tokens,
@@ -95,17 +104,33 @@ def rehearse_rank(
             mark(ledger, [state.tensor for state in optimizer.state_parts()], OPTIMIZER)
         states[PARAMETERS] = _bytes(ledger, [part.data for part in step.parallel.parts])
         states[OPTIMIZER] = _bytes(ledger, [state.tensor for state in optimizer.state_parts()])
-        found = _rehearsal(ledger.account, steps)
+        found = _rehearsal(ledger.account, steps, run, job.micro_batches)
         return replace(
             found,
             rank=rank,
             pipeline_rank=mesh.index("pipeline"),
             stages=tuple(step.parallel.indices),
             states=states,
-            traffic=tuple(summarize(record.entries)),
+            traffic=whole_traffic(record.entries, record.phases, run, job.micro_batches),
+            micro_batches=job.micro_batches,
+            micro_batches_run=run,
             collectives=tuple(f"{e.axis} {e.collective} {e.bytes}" for e in record.entries if e.ranks > 1),
+            history=_history(ledger.account) if history else (),
             seconds=time.perf_counter() - began,
         )
+
+
+class _Recorder(Recorder):
+    """Notes, too, in which phase each collective was."""
+
+    def __init__(self, mesh: Mesh, places: Places) -> None:
+        super().__init__(mesh)
+        self.phases: list[Phase] = []
+        self._places = places
+
+    def _note(self, operator: Operator, arguments: tuple[Any, ...]) -> None:
+        super()._note(operator, arguments)
+        self.phases.append(self._places.phase)
 
 
 @contextmanager
@@ -128,7 +153,7 @@ def _bytes(ledger: Ledger, tensors: list[torch.Tensor]) -> float:
     return float(sum(block.bytes for block in blocks.values()))
 
 
-def _rehearsal(account: Account, steps: int) -> RankRehearsal:
+def _rehearsal(account: Account, steps: int, run: int, micro_batches: int) -> RankRehearsal:
     """The numbers of an Account."""
     heights = levels(account)
     top = max(range(len(heights)), key=heights.__getitem__)
@@ -144,9 +169,10 @@ def _rehearsal(account: Account, steps: int) -> RankRehearsal:
     by_module: dict[str, float] = {}
     for (number, phase, module, kind), work in account.work.items():
         if number == steps:
-            of_phase = flops.setdefault(phase, {})
-            of_phase[kind] = of_phase.get(kind, 0.0) + work.flops
-            by_module[module] = by_module.get(module, 0.0) + work.flops
+            done = work.flops * repeats(phase, run, micro_batches)
+            of_phase = flops.setdefault(phase.name, {})
+            of_phase[kind] = of_phase.get(kind, 0.0) + done
+            by_module[module] = by_module.get(module, 0.0) + done
     peaks = [0.0] * (steps + 1)
     for event_, height in zip(account.events, heights, strict=True):
         peaks[event_.step] = max(peaks[event_.step], height)
@@ -155,7 +181,7 @@ def _rehearsal(account: Account, steps: int) -> RankRehearsal:
         pipeline_rank=0,
         stages=(0,),
         peak_bytes=heights[top],
-        peak=Instant(event.step, str(event.phase), event.module),
+        peak=_instant(event),
         parts={name: size for name, size in parts.items() if size},
         activations=dict(sorted(waiting.items(), key=lambda item: -item[1])),
         states={},
@@ -169,6 +195,16 @@ def _rehearsal(account: Account, steps: int) -> RankRehearsal:
         seconds=0.0,
         step_peaks=tuple(peaks[1:]),
     )
+
+
+def _history(account: Account) -> tuple[tuple[int, int, str], ...]:
+    """Every event, with the part that its block is."""
+    told = (f"{part_of(account.blocks[event.block])}: {_instant(event)}" for event in account.events)
+    return tuple((event.block, event.bytes, text) for event, text in zip(account.events, told, strict=True))
+
+
+def _instant(event: Event) -> Instant:
+    return Instant(event.step, str(event.phase), event.module)
 
 
 def _kept(account: Account, steps: int) -> dict[str, float]:
@@ -187,5 +223,5 @@ def _timeline(account: Account, heights: list[float]) -> tuple[tuple[int, float,
     for start in range(0, len(heights), each):
         at = max(range(start, min(start + each, len(heights))), key=heights.__getitem__)
         event = account.events[at]
-        points.append((at, heights[at], str(Instant(event.step, str(event.phase), event.module))))
+        points.append((at, heights[at], str(_instant(event))))
     return tuple(points)

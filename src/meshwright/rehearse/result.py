@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from meshwright.cost.wire_row import WireRow
 
@@ -55,6 +55,11 @@ class RankRehearsal:
     """Of PyTorch, in all steps."""
     seconds: float
     """That the rehearsal took."""
+    micro_batches: int = 1
+    """Of a data rank, a step."""
+    micro_batches_run: int = 1
+    """Of these, that were run: the others do what one of them does (`shortened`)."""
     step_peaks: tuple[float, ...] = ()
     """Peak of each step."""
-    notes: tuple[str, ...] = field(default=())
+    history: tuple[tuple[int, int, str], ...] = ()
+    """(block, bytes more or fewer, what runs) of every event, where it was asked for."""

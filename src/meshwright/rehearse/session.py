@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from meshwright.cost.wire.place import Place, stage_ranks
+from meshwright.cost.wire.place import stage_ranks
 from meshwright.rehearse.result import RankRehearsal
 from meshwright.spec.errors import LayoutError, RequestError
 from meshwright.spec.layout import Layout
@@ -43,7 +43,7 @@ def ranks_of(layout: Layout, chosen: str) -> list[int]:
 
 
 def rehearse_ranks(
-    job: Job, ranks: Sequence[int], *, steps: int = 2, imbalance: float = 1.0,
+    job: Job, ranks: Sequence[int], *, steps: int = 2, imbalance: float = 1.0, history: bool = False,
     tell: Callable[[RankRehearsal], None] | None = None,
 ) -> list[RankRehearsal]:  # fmt: skip
     """The rehearsals of `ranks`, in their order; `tell` hears of each as it ends.
@@ -51,7 +51,7 @@ def rehearse_ranks(
     Raises what the program raises, and RequestError where a process ended without a word.
     """
     found: dict[int, RankRehearsal] = {}
-    for rank, outcome in _outcomes(job, ranks, steps, imbalance):
+    for rank, outcome in _outcomes(job, ranks, (steps, imbalance, history)):
         if isinstance(outcome, Exception):
             raise outcome
         found[rank] = outcome
@@ -61,7 +61,7 @@ def rehearse_ranks(
 
 
 def _outcomes(
-    job: Job, ranks: Sequence[int], steps: int, imbalance: float
+    job: Job, ranks: Sequence[int], wish: tuple[int, float, bool]
 ) -> Iterator[tuple[int, RankRehearsal | Exception]]:
     context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     waiting, running = deque(ranks), {}
@@ -70,7 +70,7 @@ def _outcomes(
             while waiting and len(running) < AT_ONCE:
                 rank = waiting.popleft()
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_rehearse, args=(theirs, job, rank, steps, imbalance), daemon=True)
+                process = context.Process(target=_rehearse, args=(theirs, job, rank, *wish), daemon=True)
                 process.start()
                 theirs.close()
                 running[ours] = rank, process
@@ -88,18 +88,12 @@ def _outcomes(
             process.kill()
 
 
-def _rehearse(pipe: Connection, job: Job, rank: int, steps: int, imbalance: float) -> None:
+def _rehearse(pipe: Connection, job: Job, rank: int, steps: int, imbalance: float, history: bool) -> None:
     """One rank's process."""
     from meshwright.rehearse.rank import rehearse_rank
 
     try:
-        outcome: RankRehearsal | Exception = rehearse_rank(job, rank, steps=steps, imbalance=imbalance)
+        outcome: RankRehearsal | Exception = rehearse_rank(job, rank, steps=steps, imbalance=imbalance, history=history)
     except RequestError as error:
         outcome = error
     pipe.send(outcome)
-
-
-def alike(layout: Layout, rank: int) -> int:
-    """How many ranks do what `rank` does: all of its pipeline rank, up to the padding of uneven pieces."""
-    assert 0 <= Place(layout, rank).pipeline < layout.pipeline
-    return stage_ranks(layout)

@@ -1,0 +1,25 @@
+"""Assumptions: what a rehearsal cannot see, or takes for granted."""
+
+from __future__ import annotations
+
+from meshwright.rehearse.shortened import run_of
+from meshwright.train.config.devices import is_accelerator
+from meshwright.train.config.job import Job
+
+
+def assumptions(job: Job) -> tuple[str, ...]:
+    """One sentence each, for this job."""
+    lines = [
+        "bytes are those that tensors ask for: no rounding by the allocator, no fragmentation, no CUDA context, "
+        "no buffers of NCCL, no workspaces inside of kernels"
+    ]
+    if job.cluster is not None and is_accelerator(job.cluster.device.name):
+        lines.append("tensors stand for such on a GPU: fused norms, flash attention, grouped experts; no stream waits")
+    if job.model.experts is not None:
+        lines.append("every expert gets the same number of tokens, times --imbalance for those of this rank")
+    run = run_of(job.layout, job.micro_batches)
+    if run < job.micro_batches:
+        lines.append(f"{run} of {job.micro_batches:,} micro-batches are run; the others do what one between them does")
+    if job.layout.offload:
+        lines.append("what is offloaded is counted as if it stayed on the device: a rehearsal has one memory only")
+    return tuple(lines)
