@@ -177,10 +177,10 @@ def _show_rank(screen: Console, job: Job, one: RankRehearsal, lines: list[Line])
     screen.print(titled("Memory at the peak", table(("part", ">bytes", "share"), rows)))
     if one.activations:
         kept = list(one.activations.items())
-        rows = [(module or "(loss, tables)", binary(size)) for module, size in kept[:TOP]]
+        modules = [(module or "(loss, tables)", binary(size)) for module, size in kept[:TOP]]
         rest = sum(size for _, size in kept[TOP:])
-        rows += [(f"{len(kept) - TOP} more", binary(rest))] if rest else []
-        screen.print(titled("What waits for backward, by module", table(("module", ">bytes"), rows)))
+        modules += [(f"{len(kept) - TOP} more", binary(rest))] if rest else []
+        screen.print(titled("What waits for backward, by module", table(("module", ">bytes"), modules)))
     cells = [_cells(line) for line in lines]
     names = ("what", ">rehearsed", ">formula", ">difference", "")
     screen.print(titled("The program beside the formulas, one step", table(names, cells)))

@@ -28,4 +28,4 @@ def order_buckets(runners: list[nn.Module], ledger: Ledger) -> None:
     """Let those of `runners` that are DDP order their buckets without numbers in the gradients."""
     for runner in runners:
         if isinstance(runner, DistributedDataParallel):
-            runner.reducer = _Reducer(runner.reducer, ledger)
+            runner.reducer = _Reducer(runner.reducer, ledger)  # type: ignore[assignment]

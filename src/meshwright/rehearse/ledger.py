@@ -81,11 +81,11 @@ class Account:
     operations: int = 0
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes an Account while entered; `places` says where the program is."""
 
     def __init__(self, places: Places) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.account = Account()
         self.step = 0
         self.inside = ""
@@ -106,14 +106,14 @@ class Ledger(TorchDispatchMode):
             ledger._resized(storage, size)
             return done
 
-        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
-        return super().__enter__()  # type: ignore[no-any-return]
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[assignment]
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        torch.UntypedStorage.resize_ = self._resize
-        super().__exit__(kind, error, trace)
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     def block_of(self, tensor: torch.Tensor) -> Block | None:
         """The memory of a tensor; None: it is not known here."""

@@ -63,8 +63,12 @@ def rehearse_ranks(
 def _outcomes(
     job: Job, ranks: Sequence[int], wish: tuple[int, float, bool]
 ) -> Iterator[tuple[int, RankRehearsal | Exception]]:
-    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    waiting, running = deque(ranks), {}
+    forked = sys.platform == "linux"
+    if forked and len(ranks) > 1:
+        import_all()  # once, and not in each of the processes
+    context: Any = multiprocessing.get_context("fork" if forked else "spawn")
+    waiting = deque(ranks)
+    running: dict[Any, tuple[int, Any]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < AT_ONCE:
@@ -74,10 +78,11 @@ def _outcomes(
                 process.start()
                 theirs.close()
                 running[ours] = rank, process
+            pipe: Any
             for pipe in wait(list(running)):
-                rank, process = running.pop(pipe)  # type: ignore[index]
+                rank, process = running.pop(pipe)
                 try:
-                    outcome = pipe.recv()  # type: ignore[union-attr]
+                    outcome = pipe.recv()
                 except EOFError:
                     process.join()
                     outcome = RequestError(f"The rehearsal of rank {rank} ended with exit code {process.exitcode}.")
@@ -86,6 +91,13 @@ def _outcomes(
     finally:
         for _, process in running.values():
             process.kill()
+
+
+def import_all() -> None:
+    """Import what a rehearsal needs, PyTorch's compiler included, which its fake tensors ask for."""
+    import torch._dynamo
+
+    import meshwright.rehearse.rank  # noqa: F401
 
 
 def _rehearse(pipe: Connection, job: Job, rank: int, steps: int, imbalance: float, history: bool) -> None:

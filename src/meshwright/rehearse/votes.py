@@ -19,9 +19,9 @@ def all_know_their_shapes() -> Iterator[None]:
 
     def agree(_: Any, stages: Sequence[Any], has_backward: bool, p2p_done: bool) -> None:
         for stage in stages:
-            stage._inference_mode = schedules.InferenceMode.STATIC
+            stage._inference_mode = schedules.InferenceMode.STATIC  # type: ignore[attr-defined]
 
-    schedules._PipelineSchedule._warmup_p2p = agree  # type: ignore[method-assign]
+    schedules._PipelineSchedule._warmup_p2p = agree  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

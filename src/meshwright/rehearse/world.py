@@ -16,7 +16,7 @@ def fake_world(rank: int, size: int) -> Iterator[None]:
 
     if dist.is_initialized():
         raise RuntimeError("A rehearsal cannot run inside of a process group.")
-    dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())  # type: ignore[no-untyped-call]
+    dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
     try:
         yield
     finally:
