@@ -63,7 +63,6 @@ def _batch(job: Job) -> Batch:
 def _allocations(events: Iterable[Any], inside: bool = False) -> Iterator[tuple[int, int, int]]:
     """What the profiler noted, without what was taken inside of a collective."""
     for event in events:
-        if event.tag == _EventType.Allocation:
-            if not (inside and event.extra_fields.alloc_size > 0):
-                yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size
+        if event.tag == _EventType.Allocation and not (inside and event.extra_fields.alloc_size > 0):
+            yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size
         yield from _allocations(event.children, inside or event.name.startswith(("c10d::", "gloo:")))

@@ -95,7 +95,6 @@ def _outcomes(
 
 def import_all() -> None:
     """Import what a rehearsal needs, PyTorch's compiler included, which its fake tensors ask for."""
-    import torch._dynamo
 
     import meshwright.rehearse.rank  # noqa: F401
 
