@@ -43,7 +43,8 @@ def test_what_is_written_is_read_back(bench: Bench, tmp_path: Path) -> None:
 def test_every_field_is_a_key_of_its_name() -> None:
     document = bench_document(SMALL)
     assert list(document) == [
-        "created", "command", "work", "machine", "baseline", "rows", "agreement", "planned", "finished", "version"
+        "created", "command", "work", "machine", "baseline", "rows", "agreement", "planned", "finished", "drift",
+        "version",
     ]  # fmt: skip
     assert document["version"] == 1
     assert document["rows"][0]["step"] == {"median": 0.1, "low": 0.09, "high": 0.12, "values": [0.1, 0.12]}

@@ -64,7 +64,7 @@ def test_runs_of_different_work_are_placed_and_fronted_apart(what: str, value: o
     assert study.front == {"a: ddp4", "b: ddp4"}
 
 
-@pytest.mark.parametrize("what", ["steps", "repeats", "optimizer"])
+@pytest.mark.parametrize("what", ["steps", "repeats"])
 def test_runs_of_the_same_work_may_differ_in_the_rest(what: str) -> None:
     assert make_study([("a", bench()), ("b", bench(work=WORK | {what: "other"}))]).differences == ()
 

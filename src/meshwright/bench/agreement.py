@@ -15,7 +15,7 @@ from meshwright.plan.regret import spearman
 def with_places(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows with their places by measured and by predicted step time, among those that have both."""
     both = [row for row in rows if _known(row)]
-    measured = _places([_seconds(row) for row in both])
+    measured = _places([row.step.median for row in both if row.step])
     predicted = _places([row.predicted.step_seconds for row in both if row.predicted])
     place = {row.label: pair for row, *pair in zip(both, measured, predicted, strict=True)}
     return tuple(
@@ -34,7 +34,7 @@ def agreement(rows: Sequence[Row]) -> Agreement | None:
     both = [row for row in rows if _known(row)]
     if not both:
         return None
-    measured = [_seconds(row) for row in both]
+    measured = [row.step.median for row in both if row.step]
     predicted = [row.predicted.step_seconds for row in both if row.predicted]
     taken = measured[min(range(len(both)), key=lambda index: predicted[index])]
     memory = [
@@ -48,12 +48,6 @@ def agreement(rows: Sequence[Row]) -> Agreement | None:
         median_step_error=median(abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)),
         median_memory_error=median(memory) if memory else None,
     )
-
-
-def _seconds(row: Row) -> float:
-    """What the machine's drift leaves of a row's step time; without a baseline, the step time."""
-    assert row.step is not None
-    return row.steady_seconds or row.step.median
 
 
 def _known(row: Row) -> bool:

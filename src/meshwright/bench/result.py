@@ -114,9 +114,9 @@ class Row:
     reason: str = ""
     """Of a row that is not done."""
     step: Spread | None = None
-    """Seconds of a step, after warm-up, of the slowest rank."""
-    steady_seconds: float | None = None
-    """Median step with the drift of the baseline's runs taken out (`drift`): what rows are put in order by."""
+    """Seconds of a step, after warm-up, of the slowest rank, with the machine's drift taken out (`drift`)."""
+    raw_step_seconds: float | None = None
+    """Median of the same as the clock had it."""
     tokens_per_second: float | None = None
     samples_per_second: float | None = None
     mfu: float | None = None
@@ -181,4 +181,6 @@ class Bench:
     planned: int = 0
     """Runs that were to be done."""
     finished: int = 0
+    drift: float = 0.0
+    """Slowest of the baseline's runs over its quickest, less 1."""
     version: int = VERSION

@@ -16,13 +16,13 @@ from meshwright.bench.about import machine_of, work_of
 from meshwright.bench.agreement import agreement, with_places
 from meshwright.bench.case import write_json
 from meshwright.bench.crew import Crew, LocalCrew, Outcome
-from meshwright.bench.drift import steady_seconds
+from meshwright.bench.drift import drift_factors
 from meshwright.bench.merged_trace import FILE as TRACE_FILE
 from meshwright.bench.merged_trace import merge_traces
 from meshwright.bench.order import Run, order_runs
 from meshwright.bench.request import Request
 from meshwright.bench.result import DONE, FAILED, ONE_PROCESS, REFUSED, TIMED_OUT, Bench, Predicted, Row
-from meshwright.bench.rows import loss_error, row_of, slowest_steps
+from meshwright.bench.rows import loss_error, row_of, slowest_steps, spread_of
 from meshwright.spec.errors import RequestError
 from meshwright.spec.notation import parse_layout
 from meshwright.train.config.here import Here, look
@@ -106,8 +106,8 @@ class Sweep:
     def bench(self, outcomes: Mapping[int, Outcome]) -> Bench:
         """What is known so far."""
         found = [row for entry in self.entries.values() if (row := self._row(entry, outcomes))]
-        steady = steady_seconds(self.order, _medians(outcomes), self.baseline)
-        rows = with_places([replace(row, steady_seconds=steady.get(row.label)) if row.step else row for row in found])
+        factors = drift_factors(self.order, _medians(outcomes), self.baseline)
+        rows = with_places([self._steady(row, outcomes, factors) for row in found])
         alone = [row.loss for row in rows if row.ranks == 1 and row.loss]
         reference = (alone + [row.loss for row in rows if row.label == self.baseline and row.loss] + [()])[0]
         rows = tuple(replace(row, loss_error=loss_error(row.loss, reference)) if row.loss else row for row in rows)
@@ -122,7 +122,19 @@ class Sweep:
             agreement=agreement(rows),
             planned=len(self.order),
             finished=sum(run.index in outcomes for run in self.order),
+            drift=max(factors.values(), default=1.0) / min(factors.values(), default=1.0) - 1,
         )
+
+    def _steady(self, row: Row, outcomes: Mapping[int, Outcome], factors: Mapping[int, float]) -> Row:
+        """The row with the machine's drift taken out of its times."""
+        if row.step is None:
+            return row
+        own = [run.index for run in self.order if run.label == row.label and run.index in factors]
+        step = spread_of([s * factors[index] for index in own for s in slowest_steps(outcomes[index].ranks)])
+        faster = row.step.median / step.median
+        rates = {name: getattr(row, name) for name in ("tokens_per_second", "samples_per_second", "mfu")}
+        scaled = {name: rate and rate * faster for name, rate in rates.items()}
+        return replace(row, step=step, raw_step_seconds=row.step.median, **scaled)
 
     def _do(self, run: Run, crew: Crew) -> Outcome:
         entry, folder = self.entries[run.label], self.run_folder(run)

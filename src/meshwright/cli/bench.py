@@ -23,6 +23,7 @@ EXAMPLES = (
     "meshwright bench fsdp8 'fsdp4 tp2' --model llama-3.2-1b --precision bf16",
     "meshwright bench ddp4 pp4:1f1b --cluster this-machine.toml --out runs/four",
 )
+TOLD_DRIFT = 0.1
 DEFAULT = "ddp2, zero1:2, fsdp2, tp2, pp2:1f1b"
 COLUMNS = ("layout", *">step >± >tokens/s >memory >sent >exposed >bubble >error >predicted >places status".split())
 NARROW = ("places", "error", "sent", "bubble", "exposed", "predicted", "±")
@@ -139,6 +140,8 @@ def _measure(sweep: Sweep, folder: Path, crew: Crew | None) -> Bench:
         if writes:
             print_error(f"{run.index + 1:3d} of {total}: {run.label}: {_told(outcome)}", label="")
 
+    if writes:
+        _announce(sweep, folder)
     found = None
     try:
         for found in sweep.run(crew, tell):
@@ -150,6 +153,19 @@ def _measure(sweep: Sweep, folder: Path, crew: Crew | None) -> Bench:
             crew.close()
     assert found is not None
     return found
+
+
+def _announce(sweep: Sweep, folder: Path) -> None:
+    """What will be done, and what cannot be, before anything takes time."""
+    for entry in sweep.entries.values():
+        if entry.job is None:
+            print_error(f"{entry.label} is left out: {entry.refused}", label="")
+    rows = sum(entry.job is not None for entry in sweep.entries.values())
+    print_error(
+        f"{len(sweep.order)} runs of {rows} rows, baseline {sweep.baseline}, in {folder}; "
+        "interrupted, the same command goes on",
+        label="",
+    )
 
 
 def _told(outcome: Outcome) -> str:
@@ -186,6 +202,11 @@ def _show(bench: Bench, folder: Path) -> None:
         screen.print(
             f"The plan: {order}regret {agreed.regret:.1%}, median step time error {agreed.median_step_error:.1%} over "
             f"{agreed.rows} rows."
+        )
+    if bench.drift > TOLD_DRIFT:
+        screen.print(
+            f"The machine drifted: the baseline's own runs differ by {bench.drift:.0%}. That is taken out of the step "
+            "times; measure again on a quiet machine."
         )
     missing = next((row.prediction_missing for row in bench.rows if row.prediction_missing), "")
     if missing:

@@ -96,6 +96,8 @@ def _outcomes(
 def import_all() -> None:
     """Import what a rehearsal needs, PyTorch's compiler included, which its fake tensors ask for."""
 
+    import torch._dynamo  # noqa: F401
+
     import meshwright.rehearse.rank  # noqa: F401
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from meshwright.bench.result import DONE, ONE_PROCESS, Bench, Row, Spread
 
-SAME_WORK = ("model", "seq_len", "global_batch", "precision")
-"""What runs must agree in: same model, same data, same global batch, same precision."""
+SAME_WORK = ("model", "seq_len", "global_batch", "precision", "optimizer")
+"""What runs must agree in: same model, same data, same global batch, same precision, same optimizer."""
 LARGEST = 1e18
 """No number of a bench is this large."""
 

@@ -50,9 +50,9 @@ def _ranks(entry: Entry) -> int | None:
     return entry.row.ranks if entry.row.ranks > 0 else None
 
 
-def _micro_batch(entry: Entry) -> int | None:
+def _micro_batch(entry: Entry) -> int:
     found = MICRO_BATCH.search(entry.row.layout)
-    return int(found[1]) if found else None
+    return int(found[1]) if found else 1  # what a layout without the token has
 
 
 def _series(study: Study, family: Callable[[Entry], str], x: Callable[[Entry], int | None]) -> list[Record]:
