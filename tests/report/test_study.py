@@ -52,7 +52,8 @@ def test_rows_of_several_runs_open_with_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "value"), [("model", "other"), ("seq_len", 512), ("global_batch", 64), ("precision", "fp32")]
+    ("what", "value"),
+    [("model", "other"), ("seq_len", 512), ("global_batch", 64), ("precision", "fp32"), ("optimizer", "sgd")],
 )
 def test_runs_of_different_work_are_placed_and_fronted_apart(what: str, value: object) -> None:
     slow = (done("ddp4", 0.2, 20.0),)
