@@ -15,7 +15,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from meshwright.rehearse.ledger import Ledger
 
 PARAMETERS, GRADIENTS, OPTIMIZER, GATHERED = "parameters", "gradients", "optimizer", "gathered"
-COMMUNICATION = "communication"
+BUFFERS, COMMUNICATION = "buffers", "communication"
 _STEPS = ("unshard", "wait_for_unshard", "reshard", "post_backward", "finalize_backward")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from meshwright.rehearse.ledger import Account, Block
-from meshwright.rehearse.marks import COMMUNICATION, GATHERED
+from meshwright.rehearse.marks import COMMUNICATION, GATHERED, OPTIMIZER
 
 ACTIVATIONS, LOGITS, TEMPORARY, RECOMPUTED = "activations", "logits", "temporary", "recomputed"
 ORDER = (
@@ -18,13 +18,15 @@ HEADS = ("head",)
 def part_of(block: Block) -> str:
     """The part that a block is, by the first of these rules that says something.
 
-    What the program says; gathered parameters; the head's output and the loss; what a forward makes and a backward
+    What the program says; gathered parameters; what an optimizer makes and keeps; the head's output and the loss; what a forward makes and a backward
     frees is an activation; what backward makes by running forward again is recomputed; the rest is temporary.
     """
     if block.tag:
         return GATHERED if block.gathered else block.tag
     if block.gathered:
         return GATHERED
+    if block.phase.name == OPTIMIZER and block.died < 0:
+        return OPTIMIZER
     if block.module in HEADS or (block.phase.name in ("forward", "loss") and not block.module and block.step):
         return LOGITS
     if block.phase.name == "forward":

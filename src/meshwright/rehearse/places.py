@@ -42,11 +42,15 @@ class Phase:
         return self.name in ("backward", "input", "weight")
 
 
+FORWARD, BACKWARD, UPDATE = Phase("forward"), Phase("backward"), Phase("optimizer")
+
+
 class Places:
     """Follows the program while entered."""
 
-    def __init__(self) -> None:
-        self.phase = Phase(NOWHERE)
+    def __init__(self, *, infer: bool = False) -> None:
+        self._infer = infer
+        self._phase = Phase(NOWHERE)
         self._phases: list[Phase] = []
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
@@ -60,6 +64,15 @@ class Places:
         for whole in modules:
             for path, module in whole.named_modules():
                 self._names.setdefault(id(module), path)
+
+    @property
+    def phase(self) -> Phase:
+        """What the program calls this part of the step; with `infer`, else what the state of autograd says."""
+        if self._phase.name or not self._infer:
+            return self._phase
+        if torch._C._current_autograd_node() is not None:
+            return BACKWARD
+        return FORWARD if torch.is_grad_enabled() else UPDATE
 
     @property
     def module(self) -> str:
@@ -113,8 +126,8 @@ class Places:
             self._makers.append(maker)
 
     def _begin(self, name: str, stage: int | None, micro_batch: int | None) -> None:
-        self._phases.append(self.phase)
-        self.phase = Phase(name, stage, micro_batch)
+        self._phases.append(self._phase)
+        self._phase = Phase(name, stage, micro_batch)
 
     def _end(self) -> None:
-        self.phase = self._phases.pop()
+        self._phase = self._phases.pop()
