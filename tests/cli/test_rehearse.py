@@ -67,3 +67,14 @@ def test_bad_input_is_one_line_and_exit_code_two(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_plans_best_layouts_are_rehearsed(capsys: pytest.CaptureFixture[str]) -> None:
+    nano = str(Path(__file__).parent.parent / "train" / "loop" / "nano-llama.json")
+    arguments = ["--cluster", "2xH100", "--seq-len", "64", "--global-batch", "8", "--top", "1", "--rehearse", "1"]
+    assert main(["plan", nano, *arguments, "--json"]) == 0
+    read = json.loads(capsys.readouterr().out)
+    (one,) = read["rehearsed"]
+    assert one["layout"] == read["plans"][0]["layout"]
+    assert one["verdict"] == "confirmed"
+    assert 0 < one["rehearsed_bytes"] < 2**30

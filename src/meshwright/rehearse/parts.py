@@ -18,8 +18,9 @@ HEADS = ("head",)
 def part_of(block: Block) -> str:
     """The part that a block is, by the first of these rules that says something.
 
-    What the program says; gathered parameters; what an optimizer makes and keeps; the head's output and the loss; what a forward makes and a backward
-    frees is an activation; what backward makes by running forward again is recomputed; the rest is temporary.
+    What the program says; gathered parameters; what an optimizer makes and keeps; the head's output and the loss; what
+    a forward makes and a backward frees is an activation; what backward makes by running forward again is recomputed;
+    the rest is temporary.
     """
     if block.tag:
         return GATHERED if block.gathered else block.tag

@@ -1,0 +1,56 @@
+"""Verdicts: the best layouts of a plan, each rehearsed, and whether the program bears the plan out.
+
+The plan may be made for other software than ours (a class of software, docs/software.md), so its peak and ours differ;
+what is judged is its answer: whether the layout fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.cost.result import DOES_NOT_FIT, Estimate
+from meshwright.rehearse.compare import compare_rank
+from meshwright.rehearse.job import make_job
+from meshwright.rehearse.session import STAGE_FIRSTS, ranks_of, rehearse_ranks
+from meshwright.spec.errors import RequestError
+
+CONFIRMED, CONTRADICTED, NOT_RUN = "confirmed", "contradicted", "not rehearsed"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One layout of a plan."""
+
+    layout: str
+    verdict: str
+    """confirmed, contradicted, not rehearsed."""
+    reason: str
+    planned_bytes: float
+    rehearsed_bytes: float | None = None
+    """Peak of the fullest of the ranks that were rehearsed: the first of each pipeline rank."""
+
+
+def verdict_of(model: str, cluster: str, estimate: Estimate) -> Verdict:
+    """Rehearse one layout of a plan for the model and the cluster that were asked for by these words."""
+    workload, memory = estimate.workload, estimate.memory
+    told = str(estimate.layout)
+    try:
+        job = make_job({
+            "model": model, "cluster": cluster, "layout": told, "train.seq_len": str(workload.seq_len),
+            "train.global_batch": str(workload.global_batch), "train.precision": workload.precision,
+            "optimizer.name": workload.optimizer,
+        })  # fmt: skip
+        found = rehearse_ranks(job, ranks_of(job.layout, STAGE_FIRSTS))
+    except RequestError as error:
+        return Verdict(told, NOT_RUN, str(error), memory.peak_bytes)
+    peak = max(one.peak_bytes for one in found)
+    wrong = [line.name for one in found for line in compare_rank(job, one, None) if not line.agrees]
+    efficiency = estimate.cluster.device.efficiency
+    need = peak * (1 + efficiency.fragmentation) + efficiency.reserved_bytes
+    fits, planned = need <= memory.capacity_bytes, memory.verdict != DOES_NOT_FIT
+    if wrong:
+        return Verdict(told, CONTRADICTED, f"formula and program differ in {', '.join(wrong)}", memory.peak_bytes, peak)
+    if fits != planned:
+        reason = "our program does not fit" if planned else "our program fits"
+        return Verdict(told, CONTRADICTED, reason, memory.peak_bytes, peak)
+    return Verdict(told, CONFIRMED, "", memory.peak_bytes, peak)
