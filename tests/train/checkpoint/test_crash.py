@@ -13,6 +13,7 @@ import pytest
 import torch.distributed as dist
 
 from meshwright.train.checkpoint import CheckpointStore, TrainState
+from meshwright.train.checkpoint.errors import CheckpointError
 from meshwright.train.launch.pool import RankError, RankPool
 
 from .cut_parts import differences, held
@@ -100,6 +101,7 @@ def save_with_a_death(folder: Path) -> None:
 
 
 def test_a_rank_killed_while_saving_leaves_the_last_good_checkpoint(ranks: RankPool, tmp_path: Path) -> None:
-    with pytest.raises(RankError):
+    # What is seen first: that the rank died, or that the other one cannot reach it.
+    with pytest.raises((RankError, CheckpointError)):
         ranks.run(save_with_a_death, tmp_path, world=2)
     assert ranks.run(load_latest, tmp_path, world=2) == [1, 1]
