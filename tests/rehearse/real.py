@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
-from meshwright.bench.meter import peak
+from meshwright.bench.meter import allocations, peak
 from meshwright.modes.mesh import make_mesh
 from meshwright.modes.record import Recorder
 from meshwright.rehearse.job import make_job
@@ -51,18 +49,10 @@ def real_step(*what: Any) -> tuple[float, tuple[str, ...]]:
         record.__exit__(None, None, None)
     events = profiled.profiler.kineto_results.experimental_event_tree()
     log = tuple(f"{e.axis} {e.collective} {e.bytes}" for e in record.entries if e.ranks > 1)
-    return peak(_allocations(events)), log
+    return peak(allocations(events, without=("c10d::", "gloo:"))), log
 
 
 def _batch(job: Job) -> Batch:
     shape = job.layout.micro_batch, job.workload.seq_len // job.layout.context
     tokens = torch.randint(job.model.vocab, shape)
     return Batch(tokens, tokens.clone(), torch.arange(shape[1]).expand(shape).contiguous())
-
-
-def _allocations(events: Iterable[Any], inside: bool = False) -> Iterator[tuple[int, int, int]]:
-    """What the profiler noted, without what was taken inside of a collective."""
-    for event in events:
-        if event.tag == _EventType.Allocation and not (inside and event.extra_fields.alloc_size > 0):
-            yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size
-        yield from _allocations(event.children, inside or event.name.startswith(("c10d::", "gloo:")))

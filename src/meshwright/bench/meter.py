@@ -42,7 +42,7 @@ class Meter:
             self.peak_bytes = float(torch.cuda.max_memory_allocated(self.device))
             return
         self._profile.__exit__(kind, error, trace)
-        self.peak_bytes = peak(_allocations(self._profile.profiler.kineto_results.experimental_event_tree()))
+        self.peak_bytes = peak(allocations(self._profile.profiler.kineto_results.experimental_event_tree()))
         self._profile = None
 
 
@@ -62,11 +62,13 @@ def peak(allocations: Iterable[tuple[int, int, int]]) -> float:
     return float(highest)
 
 
-def _allocations(events: Iterable[Any]) -> Iterator[tuple[int, int, int]]:
-    """What the profiler noted, in any order."""
-    waiting = list(events)
+def allocations(events: Iterable[Any], without: tuple[str, ...] = ()) -> Iterator[tuple[int, int, int]]:
+    """(moment, address, bytes) of what the profiler noted, in any order; not what is taken inside of an operation
+    whose name begins like one of `without`."""
+    waiting = [(event, False) for event in events]
     while waiting:
-        event = waiting.pop()
-        waiting += event.children
-        if event.tag == _EventType.Allocation:
+        event, inside = waiting.pop()
+        if event.tag == _EventType.Allocation and not (inside and event.extra_fields.alloc_size > 0):
             yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size
+        inside = inside or event.name.startswith(without)
+        waiting += [(child, inside) for child in event.children]

@@ -11,6 +11,7 @@ import math
 
 from meshwright.cost import operations as ops
 from meshwright.cost.layer import layer_operations
+from meshwright.cost.step import micro_batch_count
 from meshwright.cost.wire.local import stages_of
 from meshwright.cost.wire.place import Place
 from meshwright.spec.columns import columns_of
@@ -25,7 +26,7 @@ def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int) -> d
     """FLOPs by kind, forward and backward together; without what recomputation runs again."""
     columns, place = columns_of(layout), Place(layout, rank)
     dense, moe = layer_operations(model, workload, columns)
-    micro_batches = workload.global_batch / (layout.data * layout.micro_batch)
+    micro_batches = float(micro_batch_count(workload, columns))
     found = dict.fromkeys(KINDS, 0.0)
     for stage in stages_of(model, place):
         for layer in stage.layers:

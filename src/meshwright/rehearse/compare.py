@@ -49,7 +49,7 @@ def compare_rank(job: Job, found: RankRehearsal, estimate: Estimate | None, imba
     """The lines of one rank."""
     lines = _states(job, found)
     if job.layout.recompute == "none":
-        lines += _flops(job, found, imbalance)
+        lines += _flops(job, found)
     lines += _traffic(job, found, imbalance)
     if estimate is not None and _fullest(job, found):
         lines.append(Line("peak memory", "bytes", found.peak_bytes, estimate.memory.peak_bytes, None))
@@ -66,7 +66,7 @@ def _states(job: Job, found: RankRehearsal) -> list[Line]:
     return [Line(name, "bytes", found.states[name], formulas[name], EXACT) for name in formulas]
 
 
-def _flops(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
+def _flops(job: Job, found: RankRehearsal) -> list[Line]:
     formulas = rank_flops(job.model, job.workload, job.layout, found.rank)
     done = dict.fromkeys(formulas, 0.0)
     for kinds in found.flops.values():

@@ -62,22 +62,14 @@ class Event:
     step: int
 
 
-@dataclass(slots=True)
-class Work:
-    """FLOPs of one kind of operation in one place."""
-
-    count: int = 0
-    flops: float = 0.0
-
-
 @dataclass
 class Account:
     """What a ledger holds."""
 
     blocks: list[Block] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    work: dict[tuple[int, Phase, str, str], Work] = field(default_factory=dict)
-    """By step, phase, module and kind of operation."""
+    work: dict[tuple[int, Phase, str, str], float] = field(default_factory=dict)
+    """FLOPs by step, phase, module and kind of operation."""
     operations: int = 0
 
 
@@ -116,8 +108,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     def block_of(self, tensor: torch.Tensor) -> Block | None:
-        """The memory of a tensor; None: it is not known here."""
-        index = self._open.get(tensor.untyped_storage()._cdata)
+        """The memory of a tensor, of a DTensor that of its shard; None: it is not known here."""
+        local = getattr(tensor, "_local_tensor", tensor)
+        index = self._open.get(local.untyped_storage()._cdata)
         return None if index is None else self.account.blocks[index]
 
     def __torch_dispatch__(
@@ -171,11 +164,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _worked(self, kind: str, flops: float) -> None:
         key = self.step, self._places.phase, self._places.module, kind
-        work = self.account.work.get(key)
-        if work is None:
-            work = self.account.work[key] = Work()
-        work.count += 1
-        work.flops += flops
+        self.account.work[key] = self.account.work.get(key, 0.0) + flops
 
     def _seen(self, tensor: torch.Tensor) -> None:
         if not isinstance(tensor, FakeTensor) or tensor.fake_device.type == "meta":
@@ -189,22 +178,21 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._made(key, size)
 
     def _made(self, key: int, size: int, gathered: bool = False) -> None:
-        places, account = self._places, self.account
-        index = len(account.blocks)
-        again = places.phase.backward and places.called
-        made = Block(size, len(account.events), places.phase, places.module, self.step, gathered)
-        made.tag, made.again = self.inside, again
-        account.blocks.append(made)
-        account.events.append(Event(index, size, places.phase, places.module, self.step))
-        self._open[key] = index
+        account, phase, module = self.account, self._places.phase, self._places.module
+        index = self._open[key] = len(account.blocks)
+        again = phase.backward and self._places.called
+        account.blocks.append(
+            Block(size, len(account.events), phase, module, self.step, gathered, tag=self.inside, again=again)
+        )
+        account.events.append(Event(index, size, phase, module, self.step))
 
     def _freed(self, key: int) -> Block | None:
         index = self._open.pop(key, None)
         if index is None:
             return None
-        block, places = self.account.blocks[index], self._places
-        block.died, block.died_phase = len(self.account.events), places.phase
-        self.account.events.append(Event(index, -block.bytes, places.phase, places.module, self.step))
+        block, phase = self.account.blocks[index], self._places.phase
+        block.died, block.died_phase = len(self.account.events), phase
+        self.account.events.append(Event(index, -block.bytes, phase, self._places.module, self.step))
         return block
 
     def _gone(self, key: int) -> None:

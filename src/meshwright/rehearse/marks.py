@@ -35,11 +35,7 @@ def named_sharding(ledger: Ledger) -> Iterator[None]:
 def _inside(original: Callable[..., Any], ledger: Ledger, name: str) -> Callable[..., Any]:
     def call(group: FSDPParamGroup, *args: Any, **kwargs: Any) -> Any:
         if name == "post_backward":
-            for held in group.fsdp_params:
-                for whole in (getattr(held, "_unsharded_param", None), held):
-                    gradient = getattr(whole, "unsharded_accumulated_grad" if whole is held else "grad", None)
-                    if isinstance(gradient, torch.Tensor):
-                        mark(ledger, [gradient], GATHERED)
+            mark(ledger, _whole_gradients(group), GATHERED)
         before, ledger.inside = ledger.inside, COMMUNICATION
         try:
             return original(group, *args, **kwargs)
@@ -49,10 +45,18 @@ def _inside(original: Callable[..., Any], ledger: Ledger, name: str) -> Callable
     return call
 
 
+def _whole_gradients(group: FSDPParamGroup) -> list[torch.Tensor]:
+    """Gradients before they are scattered: of this micro-batch, and those added up so far."""
+    found = []
+    for held in group.fsdp_params:
+        whole = getattr(held, "_unsharded_param", None)
+        found += [getattr(whole, "grad", None), held.unsharded_accumulated_grad]
+    return [gradient for gradient in found if gradient is not None]
+
+
 def mark(ledger: Ledger, tensors: list[torch.Tensor], tag: str) -> None:
     """Say what the memory of these is."""
     for tensor in tensors:
-        local = getattr(tensor, "_local_tensor", tensor)
-        block = ledger.block_of(local)
+        block = ledger.block_of(tensor)
         if block is not None:
             block.tag = tag

@@ -17,10 +17,7 @@ print(found.peak_bytes, found.peak, found.parts)
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -31,8 +28,6 @@ from meshwright.modes.recipe import Recipe
 from meshwright.rehearse.marks import GRADIENTS, PARAMETERS, mark
 from meshwright.rehearse.result import RankRehearsal
 from meshwright.rehearse.scene import DEVICE, scene, unset
-from meshwright.rehearse.shortened import whole_traffic
-from meshwright.rehearse.summed import history_of, summed
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.cluster_text import parse_cluster
 from meshwright.spec.errors import LayoutError
@@ -70,32 +65,18 @@ def rehearse(
         raise LayoutError(f"{layout} needs {layout.devices} devices, {cluster.name} has {cluster.devices}.")
     if not 0 <= rank < layout.devices:
         raise LayoutError(f"{layout} has no rank {rank}.", (f"0 to {layout.devices - 1}",))
-    began = time.perf_counter()
     with scene(layout, rank, gpu=is_accelerator(cluster.device.name), infer=True) as here:
         with torch.device("meta"):
             model = build_model()
         _fill_buffers(model)
         parallel = parallelize(model, here.mesh, recipe=recipe, options=options, initialise=unset)
         here.meet(parallel)
-        once = step(parallel)
-        for number in range(1, steps + 1):
-            here.ledger.step = number
-            with here.record if number == steps else nullcontext():
-                once()
+        once = step(parallel)  # holds the optimizer, whose states live until all is counted
+        here.steps(steps, once)
         held = [gradient for part in parallel.parts if (gradient := part.gradient) is not None]
         mark(here.ledger, held, GRADIENTS)
-        account, entries = here.ledger.account, here.record.entries
-        return replace(
-            summed(account, steps, 1, 1),
-            rank=rank,
-            pipeline_rank=here.mesh.index("pipeline"),
-            stages=tuple(parallel.indices),
-            states={PARAMETERS: here.bytes([part.data for part in parallel.parts]), GRADIENTS: here.bytes(held)},
-            traffic=whole_traffic(entries, here.record.phases, 1, 1),
-            collectives=tuple(f"{e.axis} {e.collective} {e.bytes}" for e in entries if e.ranks > 1),
-            history=history_of(account) if history else (),
-            seconds=time.perf_counter() - began,
-        )
+        states = {PARAMETERS: here.bytes([part.data for part in parallel.parts]), GRADIENTS: here.bytes(held)}
+        return here.found(parallel, steps, states, history=history)
 
 
 def _fill_buffers(model: nn.Module) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from meshwright.rehearse.ledger import Account, Block
-from meshwright.rehearse.marks import COMMUNICATION, GATHERED, OPTIMIZER
+from meshwright.rehearse.marks import BUFFERS, COMMUNICATION, GATHERED, GRADIENTS, OPTIMIZER, PARAMETERS
 
 ACTIVATIONS, LOGITS, TEMPORARY, RECOMPUTED = "activations", "logits", "temporary", "recomputed"
 ORDER = (
-    "parameters", "gradients", "optimizer", "buffers", ACTIVATIONS, RECOMPUTED, GATHERED, COMMUNICATION, LOGITS,
-    TEMPORARY,
+    PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, ACTIVATIONS, RECOMPUTED, GATHERED, COMMUNICATION, LOGITS, TEMPORARY,
 )  # fmt: skip
 HEADS = ("head",)
 
@@ -18,14 +17,14 @@ HEADS = ("head",)
 def part_of(block: Block) -> str:
     """The part that a block is, by the first of these rules that says something.
 
-    What the program says; gathered parameters; what an optimizer makes and keeps; the head's output and the loss; what
+    Gathered parameters; what the program says; what an optimizer makes and keeps; the head's output and the loss; what
     a forward makes and a backward frees is an activation; what backward makes by running forward again is recomputed;
     the rest is temporary.
     """
-    if block.tag:
-        return GATHERED if block.gathered else block.tag
     if block.gathered:
         return GATHERED
+    if block.tag:
+        return block.tag
     if block.phase.name == OPTIMIZER and block.died < 0:
         return OPTIMIZER
     if block.module in HEADS or (block.phase.name in ("forward", "loss") and not block.module and block.step):

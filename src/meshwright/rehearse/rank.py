@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 
 import torch
 
@@ -13,8 +10,7 @@ from meshwright.modes.parts import Part
 from meshwright.rehearse.marks import GRADIENTS, OPTIMIZER, PARAMETERS, mark
 from meshwright.rehearse.result import RankRehearsal
 from meshwright.rehearse.scene import DEVICE, scene, unset
-from meshwright.rehearse.shortened import run_of, whole_traffic
-from meshwright.rehearse.summed import history_of, summed
+from meshwright.rehearse.shortened import run_of
 from meshwright.train.batch import Batch
 from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
@@ -45,7 +41,7 @@ def rehearse_rank(
     `imbalance`: rows that this rank's experts get, relative to balanced routing. `tell` is called before each step.
     One process can be one rank only: see `session`. Raises LayoutError where the program itself refuses.
     """
-    began, config = time.perf_counter(), job.config
+    config = job.config
     gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
     run = run_of(job.layout, job.micro_batches)
     states: dict[str, float] = {}
@@ -60,32 +56,17 @@ def rehearse_rank(
             mark(here.ledger, held, GRADIENTS)
             states[GRADIENTS] = here.bytes(held)
 
-        for number in range(1, steps + 1):
-            if tell is not None:
-                tell(number)
-            here.ledger.step = number
-            with here.record if number == steps else nullcontext():
-                update(
-                    step, optimizer, [_batch(job) for _ in range(run)], target_tokens=job.workload.tokens,
-                    max_norm=config.train.max_norm or None, scaler=scaler, look=look,
-                )  # fmt: skip
+        def once() -> None:
+            update(
+                step, optimizer, [_batch(job) for _ in range(run)], target_tokens=job.workload.tokens,
+                max_norm=config.train.max_norm or None, scaler=scaler, look=look,
+            )  # fmt: skip
             mark(here.ledger, [state.tensor for state in optimizer.state_parts()], OPTIMIZER)
+
+        here.steps(steps, once, tell)
         states[PARAMETERS] = here.bytes([part.data for part in step.parallel.parts])
         states[OPTIMIZER] = here.bytes([state.tensor for state in optimizer.state_parts()])
-        account, entries = here.ledger.account, here.record.entries
-        return replace(
-            summed(account, steps, run, job.micro_batches),
-            rank=rank,
-            pipeline_rank=here.mesh.index("pipeline"),
-            stages=tuple(step.parallel.indices),
-            states=states,
-            traffic=whole_traffic(entries, here.record.phases, run, job.micro_batches),
-            micro_batches=job.micro_batches,
-            micro_batches_run=run,
-            collectives=tuple(f"{e.axis} {e.collective} {e.bytes}" for e in entries if e.ranks > 1),
-            history=history_of(account) if history else (),
-            seconds=time.perf_counter() - began,
-        )
+        return here.found(step.parallel, steps, states, run=run, micro_batches=job.micro_batches, history=history)
 
 
 def _batch(job: Job) -> Batch:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from meshwright.modes import routing
@@ -20,6 +22,9 @@ from meshwright.rehearse.buckets import order_buckets
 from meshwright.rehearse.ledger import Ledger
 from meshwright.rehearse.marks import BUFFERS, PARAMETERS, mark, named_sharding
 from meshwright.rehearse.places import Phase, Places
+from meshwright.rehearse.result import RankRehearsal
+from meshwright.rehearse.shortened import whole_traffic
+from meshwright.rehearse.summed import history_of, summed
 from meshwright.rehearse.votes import all_know_their_shapes
 from meshwright.rehearse.world import fake_world
 from meshwright.spec.layout import Layout
@@ -36,6 +41,8 @@ class Scene:
     places: Places
     ledger: Ledger
     record: PhasedRecorder
+    began: float
+    """`time.perf_counter` of its start."""
 
     def meet(self, parallel: Parallel) -> None:
         """Know the modules and parameters of this rank's share of a model."""
@@ -47,8 +54,37 @@ class Scene:
 
     def bytes(self, tensors: list[torch.Tensor]) -> float:
         """Bytes of the memory of these, each piece once."""
-        blocks = [self.ledger.block_of(getattr(tensor, "_local_tensor", tensor)) for tensor in tensors]
+        blocks = [self.ledger.block_of(tensor) for tensor in tensors]
         return float(sum(block.bytes for block in {id(block): block for block in blocks if block}.values()))
+
+    def steps(self, steps: int, once: Callable[[], object], tell: Callable[[int], None] | None = None) -> None:
+        """Do `once` so many times; `tell` is called before each; the last one's collectives are recorded."""
+        for number in range(1, steps + 1):
+            if tell is not None:
+                tell(number)
+            self.ledger.step = number
+            with self.record if number == steps else nullcontext():
+                once()
+
+    def found(
+        self, parallel: Parallel, steps: int, states: Mapping[str, float], *, run: int = 1, micro_batches: int = 1,
+        history: bool = False,
+    ) -> RankRehearsal:  # fmt: skip
+        """The Rehearsal after `steps` steps, of whose `micro_batches` so many were `run`."""
+        account, entries = self.ledger.account, self.record.entries
+        return replace(
+            summed(account, steps, run, micro_batches),
+            rank=dist.get_rank(),
+            pipeline_rank=self.mesh.index("pipeline"),
+            stages=tuple(parallel.indices),
+            states=states,
+            traffic=whole_traffic(entries, self.record.phases, run, micro_batches),
+            collectives=tuple(f"{e.axis} {e.collective} {e.bytes}" for e in entries if e.ranks > 1),
+            micro_batches=micro_batches,
+            micro_batches_run=run,
+            history=history_of(account) if history else (),
+            seconds=time.perf_counter() - self.began,
+        )
 
 
 class PhasedRecorder(Recorder):
@@ -67,6 +103,7 @@ class PhasedRecorder(Recorder):
 @contextmanager
 def scene(layout: Layout, rank: int, *, gpu: bool, imbalance: float = 1.0, infer: bool = False) -> Iterator[Scene]:
     """Be `rank` of `layout`. `gpu`: tensors stand for such on a GPU. `infer`: guess phases that nothing names."""
+    began = time.perf_counter()
     with ExitStack() as stack:
         stack.enter_context(fake_world(rank, layout.devices))
         mesh = make_mesh(layout, DEVICE)
@@ -78,7 +115,7 @@ def scene(layout: Layout, rank: int, *, gpu: bool, imbalance: float = 1.0, infer
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         ledger = stack.enter_context(Ledger(places))
         stack.enter_context(named_sharding(ledger))
-        yield Scene(mesh, places, ledger, PhasedRecorder(mesh, places))
+        yield Scene(mesh, places, ledger, PhasedRecorder(mesh, places), began)
 
 
 def unset(name: str, cut: Any, tensor: torch.Tensor) -> None:

@@ -30,7 +30,7 @@ def summed(account: Account, steps: int, run: int, micro_batches: int) -> RankRe
     by_module: dict[str, float] = {}
     for (number, phase, module, kind), work in account.work.items():
         if number == steps:
-            done = work.flops * repeats(phase, run, micro_batches)
+            done = work * repeats(phase, run, micro_batches)
             of_phase = flops.setdefault(phase.name, {})
             of_phase[kind] = of_phase.get(kind, 0.0) + done
             by_module[module] = by_module.get(module, 0.0) + done

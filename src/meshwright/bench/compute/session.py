@@ -62,9 +62,8 @@ def measure_compute(
     for done, (shape, dtype) in enumerate(wanted):
         progress(done, len(wanted))
         seconds.append(_median_of_ranks(seconds_of(work_of(shape, device, DTYPES[dtype]), window, device)))
-    typical = min(
-        (shape for shape in shapes if shape.kind == LAYER), key=lambda shape: _far(seconds[shapes.index(shape)])
-    )
+    layers = [(taken, shape) for taken, shape in zip(seconds, shapes, strict=False) if shape.kind == LAYER]
+    _, typical = min(layers, key=lambda layer: _far(layer[0]))
     met = _median_of_ranks(meeting_seconds(work_of(typical, device, DTYPES[precision]), device))
     if dist.get_rank() != 0:
         return None  # the first rank fits: on shared cores a fit on each would take as many times as long
