@@ -58,6 +58,7 @@ def test_a_disagreement_is_exit_code_one(capsys: pytest.CaptureFixture[str], mon
         (["--layout", "fsdp8", "--ranks", "some"], "Legal: a number, stage-firsts, all-distinct"),
         (["--layout", "fsdp8", "--rank", "1", "--ranks", "all-distinct"], "not both"),
         (["--layout", "nonsense"], "nonsense"),
+        (["--layout", "fsdp8", "--optimizer", "muon"], "none answers. Legal: adamw, sgd, lamb"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(

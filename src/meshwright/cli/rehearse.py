@@ -53,7 +53,7 @@ def answer(
     precision: Annotated[
         str, typer.Option(metavar="NAME", help="fp32, bf16 or fp16.", autocompletion=one_of(PRECISIONS))
     ] = "bf16",
-    optimizer: Annotated[str, typer.Option(metavar="NAME", help="As in train: adamw, sgd, muon, ….")] = "adamw",
+    optimizer: Annotated[str, typer.Option(metavar="NAME", help="adamw, sgd or lamb.")] = "adamw",
     steps: Annotated[
         int, typer.Option(metavar="N", min=1, max=10, help="Steps; the first one allocates optimizer states.")
     ] = 2,
