@@ -66,3 +66,8 @@ def test_a_rank_whose_experts_are_popular_needs_more_memory() -> None:
     job = job_of("tiny-mixtral", "ddp4 ep4", 8)
     (even,), (popular,) = rehearse_ranks(job, [0]), rehearse_ranks(job, [0], imbalance=2.0)
     assert popular.peak_bytes > even.peak_bytes
+
+
+def test_accumulating_micro_batches_under_ddp_takes_no_second_set_of_gradients() -> None:
+    (one,), (three,) = (rehearse_ranks(job_of("tiny-llama", "ddp4", 4 * n), [0]) for n in (1, 3))
+    assert three.peak_bytes - one.peak_bytes < one.states["gradients"] / 2

@@ -53,6 +53,11 @@ def complete_gradients(parallel: Parallel) -> None:
     bucket = parallel.options.bucket_mb * 2**20
     for stage in parallel.stages if parallel.sharded else ():
         after_backward(stage)
+    for runner in parallel.runners:
+        if isinstance(runner, DistributedDataParallel):
+            # After the first step DDP moves its gradients to new buckets. It would in the next forward, when they lie
+            # beside the optimizer's states.
+            runner.reducer._rebuild_buckets()
     if not parallel.sharded:
         if mesh.layout.stages > 1:
             _sum([part for part in parts if not _is_expert(parallel, part)], mesh.group("data"), bucket)
@@ -62,6 +67,16 @@ def complete_gradients(parallel: Parallel) -> None:
         _sum(split, mesh.group(axis), bucket)
     for table in parallel.tied:
         table.sum_gradients()
+
+
+def stay_in_buckets(parallel: Parallel) -> bool:
+    """Whether gradients are views of DDP's buckets, to be filled with zeros after a step.
+
+    Dropped, those of the next step's first micro-batches would be new memory beside the buckets, 4 bytes a parameter.
+    Where parameters may be unused they are dropped, so that an optimizer leaves those alone.
+    """
+    buckets = any(isinstance(runner, DistributedDataParallel) for runner in parallel.runners)
+    return buckets and not parallel.options.find_unused
 
 
 def end_step(parallel: Parallel) -> None:

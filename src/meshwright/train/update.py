@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from meshwright.modes.gradients import stay_in_buckets
 from meshwright.modes.parts import Part
 from meshwright.modes.ranges import named
 from meshwright.train.batch import Batch
@@ -63,6 +64,6 @@ def update(
                     table.equalise()
     if scaler:
         scaler.update(good)
-    optimizer.zero_grad()
+    optimizer.zero_grad(keep=stay_in_buckets(step.parallel))
     step.finish()
     return Updated(share, norm / scale if scaler else norm, not good)

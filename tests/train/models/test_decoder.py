@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from meshwright.modes.passthrough import Passthrough
+from meshwright.rehearse.world import fake_world
 from meshwright.train.models.attention import sdpa
 from meshwright.train.models.build import build_model
 from meshwright.train.models.decoder import Decoder
@@ -88,6 +91,17 @@ def test_rotary_tables_are_float32_in_a_bfloat16_model_and_the_same_for_any_orde
     order = torch.randperm(4096)
     shuffled, _ = model.context(positions[:, order], None).rope
     assert torch.equal(shuffled, cos[:, order])
+
+
+def test_rotary_tables_stay_float32_where_fsdp2_casts_what_a_block_is_given() -> None:
+    model = build_model("tiny-llama", device="cpu", dtype=torch.float32)
+    seen: list[torch.dtype] = []
+    block = model.layers["0"]
+    block.attention.register_forward_pre_hook(lambda _, args: seen.append(args[1].rope[0].dtype))
+    with fake_world(0, 2):
+        fully_shard(block, mesh=init_device_mesh("cpu", (2,)), mp_policy=MixedPrecisionPolicy(torch.bfloat16))
+        block(torch.zeros(8, 128), model.context(torch.arange(8).view(1, -1), None))
+    assert seen == [torch.float32]
 
 
 def test_heads_are_counted_by_the_weights_that_are_there() -> None:

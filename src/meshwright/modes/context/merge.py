@@ -41,7 +41,8 @@ class Merge:
 
     def _state(self) -> tuple[Tensor, Tensor]:
         if self._out is None or self._lse is None:
-            wide, shape = sum_dtype(self._dtype), self._like.shape
-            self._out = torch.zeros(shape, dtype=wide, device=self._like.device)
-            self._lse = torch.full(shape[:3], float("-inf"), dtype=wide, device=self._like.device)
+            wide, like = sum_dtype(self._dtype), self._like
+            # Laid out like the queries, token by token, so that the product that comes next needs no copy.
+            self._out = torch.zeros_like(like, dtype=wide)
+            self._lse = torch.full(like.shape[:3], float("-inf"), dtype=wide, device=like.device)
         return self._out, self._lse

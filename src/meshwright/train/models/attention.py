@@ -5,7 +5,6 @@ Head counts are read from the weights' shapes at run time, so that tensor parall
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -19,18 +18,27 @@ from meshwright.train.models.positions import rotate
 from meshwright.train.models.unset import Linear
 
 
-@dataclass(frozen=True, eq=False)
 class Context:
-    """What the blocks know of their tokens. Not a tuple, so that no wrapper casts the tables to a lower precision."""
+    """What the blocks know of their tokens.
 
-    positions: Tensor
-    """[batch, seq]"""
-    documents: Tensor | None
-    """[batch, seq], or None: each sequence is one document."""
-    rope: tuple[Tensor, Tensor] | None
-    """Cosine and sine [batch, seq, 1, head_dim/2]; None: no rotary positions."""
-    sequence_of: Tensor | None
-    """[batch · seq]: which sequence a token belongs to; None: nobody asks."""
+    No tuple and no dataclass: FSDP2 looks into those, and casts the tables to a lower precision in every block.
+    """
+
+    def __init__(
+        self,
+        positions: Tensor,
+        documents: Tensor | None,
+        rope: tuple[Tensor, Tensor] | None,
+        sequence_of: Tensor | None,
+    ) -> None:
+        self.positions = positions
+        """[batch, seq]"""
+        self.documents = documents
+        """[batch, seq], or None: each sequence is one document."""
+        self.rope = rope
+        """Cosine and sine [batch, seq, 1, head_dim/2]; None: no rotary positions."""
+        self.sequence_of = sequence_of
+        """[batch · seq]: which sequence a token belongs to; None: nobody asks."""
 
 
 class Kernel(Protocol):

@@ -48,8 +48,29 @@ class _RmsNormOnGpu(torch.autograd.Function):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Under autocast the result would be wide: more to keep, more for tensor ranks to send."""
+    """Under autocast a GPU would compute and give fp32: more to keep, more for tensor ranks to send."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, size] → the same shape and dtype."""
-        return super().forward(x).to(x.dtype)
+        weight = self.weight.to(x.dtype)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        if stands_in():
+            return _LayerNormOnGpu.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+        with torch.autocast(x.device.type, enabled=False):
+            return functional.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
+
+
+class _LayerNormOnGpu(torch.autograd.Function):
+    """The memory of PyTorch's kernel for GPUs: no numbers. Mean and reciprocal deviation of a row are fp32 there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = (*x.shape[:-1], 1)
+        statistics = (x.new_empty(rows, dtype=torch.float32) for _ in range(2))
+        ctx.save_for_backward(x, weight, bias, *statistics)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        x, weight, bias, _, _ = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight), None if bias is None else torch.empty_like(bias)

@@ -1,0 +1,90 @@
+"""Weights: bytes of parameters and of their gradients that one stage of a rank holds, at rest and at work.
+
+Kept in fp32, computed in the precision's own numbers. FSDP2 gathers a block at a time, and the rest (embedding, last
+norm, head) as one unit, the root; gradients travel in fp32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshwright.cost.program.shape import WIDE, Shape
+from meshwright.cost.wire.local import Local, Stage
+from meshwright.cost.wire.place import Place, expert_shard_ranks, shard_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Numbers, not bytes, of one stage."""
+
+    all: int
+    """As modules hold them, before sharding."""
+    shards: int
+    """What this rank keeps of them."""
+    root: int
+    """Outside of the blocks."""
+    block: int
+    """The largest block."""
+    table: int
+    """The embedding table; 0: it is not here."""
+    head: int
+    """The head's matrix, or the table that is tied to it; 0: it is not here."""
+    experts: int
+    """The largest tensor of spread experts, which no bucket of DDP holds."""
+
+
+def weights_of(s: Shape, stage: Stage, place: Place) -> Weights:
+    """Of one of a rank's stages."""
+    layout = s.layout
+
+    def kept(p: Local) -> int:
+        if not layout.zero_stage:
+            return p.numel
+        return p.piece(expert_shard_ranks(layout) if p.expert else shard_ranks(layout))
+
+    root = stage.unit("", expert=False)
+    named = {p.name: p.numel for p in root}
+    blocks = [sum(p.numel for expert in (False, True) for p in stage.unit(f"layers.{i}", expert)) for i in stage.layers]
+    last = stage.index == layout.stages - 1
+    table = named.get("embed.tokens.weight", 0)
+    return Weights(
+        all=sum(p.numel for p in stage.parameters),
+        shards=sum(kept(p) for p in stage.parameters),
+        root=sum(named.values()),
+        block=max(blocks, default=0),
+        table=table if stage.index == 0 else 0,
+        head=named.get("head.weight", table) if last else 0,
+        experts=max((p.numel for p in stage.parameters if p.expert), default=0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Bytes that FSDP2 holds beside the shards of one stage; all 0 without it."""
+
+    forward: int
+    """Whole parameters, from the first forward on."""
+    blocks: int
+    """Whole parameters of the blocks at work, beside those."""
+    block_sums: int
+    """Buffers of a block's gradients on their way to their shards."""
+    root_sums: int
+    """The same of the root, which the next micro-batch finds still there."""
+    sums: int
+    """Whole gradients that are added up until the last micro-batch."""
+
+
+def gathered_of(s: Shape, w: Weights, *, adds_up: bool) -> Gathered:
+    """Of one stage. `adds_up`: several micro-batches come before gradients are summed."""
+    layout = s.layout
+    if not layout.zero_stage:
+        return Gathered(0, 0, 0, 0, 0)
+    whole = layout.zero_stage < 3 or layout.stages > 1
+    waits = layout.zero_stage == 1 or layout.stages > 1
+    return Gathered(
+        forward=s.element * (w.all if whole else w.root),
+        blocks=0 if whole else 3 * s.element * w.block,  # this one, the next one and what it arrives in
+        block_sums=WIDE * w.block,
+        root_sums=WIDE * w.root,
+        sums=WIDE * w.all if waits and adds_up else 0,
+    )
