@@ -34,7 +34,7 @@ def test_states_flops_and_collectives_of_a_rank_are_those_of_the_formulas(
 ) -> None:
     job = job_of(model, layout, global_batch)
     for found in rehearse_ranks(job, ranks_of(job.layout, which)):
-        lines = compare_rank(job, found, None)
+        lines = compare_rank(job, found)
         judged = [line for line in lines if line.tolerance is not None]
         assert [line for line in judged if not line.agrees] == []
         names = {line.name for line in judged}

@@ -74,7 +74,6 @@ def answer(
     from meshwright.rehearse.compare import compare_rank, confirmed
     from meshwright.rehearse.session import ranks_of, rehearse_ranks
     from meshwright.spec.errors import RequestError
-    from meshwright.train.metrics.prediction import predict
 
     if rank is not None and ranks is not None:
         raise RequestError("Give --rank or --ranks, not both.")
@@ -87,8 +86,7 @@ def answer(
     found = rehearse_ranks(
         job, chosen, steps=steps, imbalance=imbalance, history=out is not None, tell=None if as_json else tell
     )
-    estimate = predict(job).estimate
-    compared = [compare_rank(job, one, estimate, imbalance) for one in found]
+    compared = [compare_rank(job, one, imbalance) for one in found]
     written = _write(found, out) if out is not None else []
     if as_json:
         print_json(_document(job, found, compared, written))

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from meshwright.cost.program.estimate import counts
+from meshwright.cost.program.memory import rank_kept, rank_peak
 from meshwright.cost.rank_flops import rank_flops
-from meshwright.cost.result import Estimate
 from meshwright.cost.wire import WireOptions, compare, wire
 from meshwright.cost.wire.held import held
 from meshwright.rehearse.result import RankRehearsal
+from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
 
 EXACT = 1e-9
 """Rounding of a division."""
+KEPT = 0.03
+"""Of what waits for backward."""
+PEAK = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +50,12 @@ class Line:
         return off is None or self.tolerance is None or abs(off) <= self.tolerance
 
 
-def compare_rank(job: Job, found: RankRehearsal, estimate: Estimate | None, imbalance: float = 1.0) -> list[Line]:
+def compare_rank(job: Job, found: RankRehearsal, imbalance: float = 1.0) -> list[Line]:
     """The lines of one rank."""
-    lines = _states(job, found)
+    lines = [*_states(job, found), *_memory(job, found, imbalance)]
     if job.layout.recompute == "none":
         lines += _flops(job, found)
-    lines += _traffic(job, found, imbalance)
-    if estimate is not None and _fullest(job, found):
-        lines.append(Line("peak memory", "bytes", found.peak_bytes, estimate.memory.peak_bytes, None))
-    return lines
+    return lines + _traffic(job, found, imbalance)
 
 
 def confirmed(lines: Sequence[Line]) -> bool:
@@ -64,6 +66,21 @@ def confirmed(lines: Sequence[Line]) -> bool:
 def _states(job: Job, found: RankRehearsal) -> list[Line]:
     formulas = held(job.model, job.layout, found.rank, job.config.optimizer.name)
     return [Line(name, "bytes", found.states[name], formulas[name], EXACT) for name in formulas]
+
+
+def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
+    """What waits for backward, and the peak; of offloaded states and of uneven experts the formulas do not speak."""
+    if not counts(job.layout):
+        return [Line("peak memory", "bytes", found.peak_bytes, None, None)]
+    gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
+    kept = rank_kept(job.model, job.workload, job.layout, found.rank, gpu=gpu)
+    optimizer = job.config.optimizer.name
+    peak = rank_peak(job.model, job.workload, job.layout, found.rank, found.micro_batches, optimizer, gpu=gpu)
+    even = imbalance == 1.0
+    return [
+        Line("activations of a micro-batch", "bytes", sum(found.kept.values()), kept, KEPT if even else None),
+        Line("peak memory", "bytes", found.peak_bytes, peak.bytes, PEAK if even else None),
+    ]
 
 
 def _flops(job: Job, found: RankRehearsal) -> list[Line]:
@@ -89,8 +106,3 @@ def _traffic(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
         if row.expected_count:
             lines.append(Line(name, "collectives", float(row.count), float(row.expected_count), EXACT))
     return lines
-
-
-def _fullest(job: Job, found: RankRehearsal) -> bool:
-    """Whether the Estimate's peak is of this rank: it is of the fullest pipeline rank, mostly the first."""
-    return job.layout.pipeline == 1 or found.pipeline_rank == 0

@@ -6,11 +6,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from meshwright.cost.program.memory import message_buffers
+from meshwright.cost.program.shape import Shape
+from meshwright.cost.wire.place import Place
 from meshwright.modes.parts import Part
-from meshwright.rehearse.marks import GRADIENTS, OPTIMIZER, PARAMETERS, mark
+from meshwright.rehearse.marks import COMMUNICATION, GRADIENTS, OPTIMIZER, PARAMETERS, mark
 from meshwright.rehearse.result import RankRehearsal
 from meshwright.rehearse.scene import DEVICE, scene, unset
 from meshwright.rehearse.shortened import run_of
+from meshwright.rehearse.summed import with_more
 from meshwright.train.batch import Batch
 from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
@@ -66,7 +70,10 @@ def rehearse_rank(
         here.steps(steps, once, tell)
         states[PARAMETERS] = here.bytes([part.data for part in step.parallel.parts])
         states[OPTIMIZER] = here.bytes([state.tensor for state in optimizer.state_parts()])
-        return here.found(step.parallel, steps, states, run=run, micro_batches=job.micro_batches, history=history)
+        found = here.found(step.parallel, steps, states, run=run, micro_batches=job.micro_batches, history=history)
+    shape = Shape.of(job.model, job.workload, job.layout, gpu=gpu)
+    more = message_buffers(Place(job.layout, rank)) * shape.hidden * (job.micro_batches - run)
+    return with_more(found, COMMUNICATION, more)
 
 
 def _batch(job: Job) -> Batch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.rehearse.ledger import Account, Event
 from meshwright.rehearse.parts import ORDER, alive, kept, levels, part_of
 from meshwright.rehearse.result import Instant, RankRehearsal
@@ -55,6 +57,19 @@ def summed(account: Account, steps: int, run: int, micro_batches: int) -> RankRe
         operations=account.operations,
         seconds=0.0,
         step_peaks=tuple(peaks[1:]),
+    )
+
+
+def with_more(found: RankRehearsal, part: str, size: float) -> RankRehearsal:
+    """`found` with so many bytes more of a part at all times."""
+    if not size:
+        return found
+    return replace(
+        found,
+        peak_bytes=found.peak_bytes + size,
+        parts={**found.parts, part: found.parts.get(part, 0.0) + size},
+        step_peaks=tuple(peak + size for peak in found.step_peaks),
+        timeline=tuple((at, height + size, what) for at, height, what in found.timeline),
     )
 
 

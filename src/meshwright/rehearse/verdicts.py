@@ -44,7 +44,7 @@ def verdict_of(model: str, cluster: str, estimate: Estimate) -> Verdict:
     except RequestError as error:
         return Verdict(told, NOT_RUN, str(error), memory.peak_bytes)
     peak = max(one.peak_bytes for one in found)
-    wrong = [line.name for one in found for line in compare_rank(job, one, None) if not line.agrees]
+    wrong = [line.name for one in found for line in compare_rank(job, one) if not line.agrees]
     efficiency = estimate.cluster.device.efficiency
     need = peak * (1 + efficiency.fragmentation) + efficiency.reserved_bytes
     fits, planned = need <= memory.capacity_bytes, memory.verdict != DOES_NOT_FIT

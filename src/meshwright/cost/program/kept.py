@@ -81,13 +81,13 @@ def _attention(s: Shape) -> tuple[int, int]:
 
 
 def _head_norms(s: Shape) -> int:
-    """Inputs and statistics of the norms of queries and keys; their outputs are what is rotated, which keeps nothing."""
+    """Inputs and statistics of the norms of queries and keys; what they give is rotated, which keeps nothing."""
     rows, d = s.tokens * (s.heads + s.kv_heads), s.model.head_dim
     return (s.element * rows * d if _keeps_input(s) else 0) + _statistics(s, rows, d) + s.copies(d)
 
 
 def _repeats(s: Shape) -> bool:
-    """Whether keys and values are repeated for grouped heads: no other kernel of a GPU takes them (`attention.sdpa`)."""
+    """Whether keys and values are repeated: here no kernel of a GPU takes grouped heads (`attention.sdpa`)."""
     return s.gpu and s.heads != s.kv_heads and (_masked(s) or s.element == WIDE)
 
 

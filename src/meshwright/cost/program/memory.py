@@ -14,7 +14,7 @@ from meshwright.cost.program.shape import WIDE, Shape
 from meshwright.cost.program.weights import Gathered, Weights, gathered_of, weights_of
 from meshwright.cost.schedules import parts as actions_of
 from meshwright.cost.schedules import placement, table
-from meshwright.cost.schedules.action import BACKWARD, FORWARD, INPUT_GRADIENT, Action
+from meshwright.cost.schedules.action import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Action
 from meshwright.cost.wire.held import held
 from meshwright.cost.wire.local import Stage, stages_of
 from meshwright.cost.wire.place import Place
@@ -55,6 +55,8 @@ class _Stage:
     """What a block's backward computes again."""
     block: float
     """What flows through a block's backward."""
+    split: float
+    """Kept from a micro-batch's input gradient to its weight gradients, beside its activations."""
 
 
 def rank_peak(
@@ -67,6 +69,15 @@ def rank_peak(
     return _Walk(s, place, stages, states, micro_batches).peak()
 
 
+def rank_kept(model: Model, workload: Workload, layout: Layout, rank: int, *, gpu: bool) -> float:
+    """Bytes that one micro-batch's forward leaves for backward in all stages of a rank."""
+    s, place = Shape.of(model, workload, layout, gpu=gpu), Place(layout, rank)
+    stages = [_stage(s, one, place, 1) for one in stages_of(model, place)]
+    # In a pipeline the loss is taken after forward, which leaves the logits.
+    ends = [passes.logits_held(s) if layout.stages > 1 else one.loss for one in stages if one.loss]
+    return sum(one.activations for one in stages) + sum(ends)
+
+
 def _stage(s: Shape, stage: Stage, place: Place, micro_batches: int) -> _Stage:
     layers = [kept.layer_kept(s, layer) for layer in stage.layers]
     first, last = stage.index == 0, stage.index == s.layout.stages - 1
@@ -74,13 +85,18 @@ def _stage(s: Shape, stage: Stage, place: Place, micro_batches: int) -> _Stage:
     inner += kept.embedding_kept(s) if first else 0
     inner += kept.head_kept(s) if last else 0
     weights = weights_of(s, stage, place)
-    again = max((one.whole - one.under(s.layout.recompute) for one in layers), default=0)
+    widths = [_width(s, layer) for layer in stage.layers]
+    ends = passes.logits_held(s) + s.entered if last else 0
     return _Stage(
-        stage, weights, gathered_of(s, weights, adds_up=micro_batches > 1), inner,
+        stage,
+        weights,
+        gathered_of(s, weights, adds_up=micro_batches > 1),
+        activations=inner,
         loss=kept.loss_kept(s) + passes.logits_held(s) if last else 0.0,
-        again=again,
-        block=max((passes.block_backward(s, _width(s, layer)) for layer in stage.layers), default=0),
-    )  # fmt: skip
+        again=max((one.whole - one.under(s.layout.recompute) for one in layers), default=0),
+        block=max((passes.block_backward(s, width) for width in widths), default=0),
+        split=sum(passes.split_waits(s, width) for width in widths) + ends,
+    )
 
 
 def _width(s: Shape, layer: int) -> int:
@@ -121,21 +137,25 @@ class _Walk:
             logits = passes.loss_forward(self.s) if one.loss else 0.0
             self._note(FORWARD_END, {"activations": -one.loss, "logits": one.loss + logits})
             return
+        whole = action.kind == BACKWARD or self.s.layout.recompute == "full"  # then a backward is not split
         if action.kind in (BACKWARD, INPUT_GRADIENT):
-            self._backward(one)
-        if action.kind != INPUT_GRADIENT:
-            self.waiting -= one.activations + one.loss
+            self._backward(one, 0.0 if whole else one.split)
+            self.waiting += -one.activations - one.loss if whole else one.split
+        elif not whole:
+            self.waiting -= one.activations + one.loss + one.split
+        if action.kind != (WEIGHT_GRADIENT if whole else INPUT_GRADIENT):
             self._end_of_backward(one, action)
             self.begun.add(action.stage)
 
-    def _backward(self, one: _Stage) -> None:
+    def _backward(self, one: _Stage, split: float) -> None:
         s, g = self.s, one.gathered
         if one.loss:
             self._note(LOSS, {"activations": -one.loss, "logits": one.loss + passes.loss_backward(s)})
             self._note(HEAD, {"activations": -one.loss, "logits": passes.head_backward(s, one.weights)})
         head = s.element * one.weights.head if s.layout.zero_stage else 0
         self._note(BLOCK, {
-            "activations": -one.loss, "recomputed": one.again, "temporary": one.block, "gathered": g.blocks + head,
+            "activations": 0.0 if split else -one.loss, "recomputed": one.again, "temporary": one.block + split,
+            "gathered": g.blocks + head,
         })  # fmt: skip
 
     def _end_of_backward(self, one: _Stage, action: Action) -> None:

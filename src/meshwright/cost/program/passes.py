@@ -50,6 +50,13 @@ def root_reduced(s: Shape, w: Weights) -> int:
     return (s.element + WIDE) * w.root if s.layout.zero_stage else 0
 
 
+def split_waits(s: Shape, width: int) -> int:
+    """Gradients of a layer's products, kept from the gradient of its input to those of its weights (ZB schedules)."""
+    heads = (s.heads + 2 * s.kv_heads) * s.model.head_dim
+    inner = (2 if s.model.gated_mlp else 1) * width
+    return s.element * s.tokens * (heads + inner) + 2 * (s.entered + s.hidden)
+
+
 def block_backward(s: Shape, width: int) -> int:
     """Gradients that flow through a feed-forward part of this inner width, and of hidden states around it."""
     return 3 * s.element * s.tokens * width + 2 * s.hidden + (s.entered if s.sequence else 0)

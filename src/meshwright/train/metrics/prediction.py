@@ -50,13 +50,18 @@ def predict(job: Job) -> Prediction:
     states = state_bytes_of_rank(job.model, job.workload, job.layout)
     if job.cluster is None:
         return Prediction(states, None, _why(job))
+    from meshwright.cost.program.estimate import with_own_memory
     from meshwright.plan.shortlist import simulated_estimate
     from meshwright.spec.errors import LayoutError
+    from meshwright.train.config.devices import is_accelerator
 
     try:
         priced = simulated_estimate(job.model, job.cluster, job.workload, job.layout)
     except LayoutError as error:  # the runtime runs what no runtime of the cost model does
         return Prediction(states, None, f"no prediction: {error}")
+    if not job.config.train.compile:  # which keeps other tensors
+        gpu = is_accelerator(job.cluster.device.name)
+        priced = with_own_memory(priced, job.config.optimizer.name, gpu=gpu)
     return Prediction(states, priced, "")
 
 
