@@ -14,8 +14,8 @@ from meshwright.modes.record import Recorder
 from meshwright.rehearse.job import make_job
 from meshwright.train.batch import Batch
 from meshwright.train.config.job import Job
-from meshwright.train.loop.setup import architecture_of, step_of
 from meshwright.train.optim.optimizer import make_optimizer
+from meshwright.train.program import architecture_of, step_of
 from meshwright.train.update import update
 
 STEPS = 2

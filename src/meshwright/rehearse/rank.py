@@ -14,9 +14,9 @@ from meshwright.rehearse.shortened import run_of
 from meshwright.train.batch import Batch
 from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
-from meshwright.train.loop.setup import architecture_of, step_of
 from meshwright.train.optim.optimizer import make_optimizer
 from meshwright.train.optim.scaler import LossScaler
+from meshwright.train.program import architecture_of, step_of
 from meshwright.train.update import update
 
 

@@ -23,9 +23,9 @@ from meshwright.rehearse.ledger import Ledger
 from meshwright.rehearse.marks import BUFFERS, PARAMETERS, mark, named_sharding
 from meshwright.rehearse.places import Phase, Places
 from meshwright.rehearse.result import RankRehearsal
-from meshwright.rehearse.shortened import whole_traffic
 from meshwright.rehearse.summed import history_of, summed
 from meshwright.rehearse.votes import all_know_their_shapes
+from meshwright.rehearse.whole import whole_traffic
 from meshwright.rehearse.world import fake_world
 from meshwright.spec.layout import Layout
 

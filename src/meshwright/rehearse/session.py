@@ -5,6 +5,7 @@ PyTorch remembers process groups in caches of its own, so one process can be one
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import sys
 from collections import deque
@@ -94,15 +95,25 @@ def _outcomes(
 
 
 def import_all() -> None:
-    """Import what a rehearsal needs, PyTorch's compiler included, which its fake tensors ask for."""
+    """Import what a rehearsal needs, PyTorch's compiler included, which its fake tensors ask for.
 
-    import torch._dynamo  # noqa: F401
+    Modules stay: nobody looks for garbage among them, neither while they load nor later.
+    """
+    wanted = gc.isenabled()
+    gc.disable()
+    try:
+        import torch._dynamo  # noqa: F401
 
-    import meshwright.rehearse.rank  # noqa: F401
+        import meshwright.rehearse.rank  # noqa: F401
+    finally:
+        if wanted:
+            gc.enable()
+    gc.freeze()
 
 
 def _rehearse(pipe: Connection, job: Job, rank: int, steps: int, imbalance: float, history: bool) -> None:
     """One rank's process."""
+    import_all()
     from meshwright.rehearse.rank import rehearse_rank
 
     try:
