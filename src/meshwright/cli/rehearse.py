@@ -72,6 +72,7 @@ def answer(
     the program that `train` runs. Exit code 1: a formula and the program disagree.
     """
     from meshwright.rehearse.compare import compare_rank, confirmed
+    from meshwright.rehearse.hosted import host_lines
     from meshwright.rehearse.session import ranks_of, rehearse_ranks
     from meshwright.spec.errors import RequestError
     from meshwright.train.metrics.prediction import predict
@@ -88,7 +89,7 @@ def answer(
         job, chosen, steps=steps, imbalance=imbalance, history=out is not None, tell=None if as_json else tell
     )
     estimate = predict(job).estimate
-    compared = [compare_rank(job, one, estimate, imbalance) for one in found]
+    compared = [compare_rank(job, one, estimate, imbalance) + host_lines(job, one, estimate) for one in found]
     written = _write(found, out) if out is not None else []
     if as_json:
         print_json(_document(job, found, compared, written))
@@ -175,6 +176,9 @@ def _show_rank(screen: Console, job: Job, one: RankRehearsal, lines: list[Line])
     screen.print(f"Rank {one.rank}{place}: peak {binary(one.peak_bytes)} at {one.peak}", markup=False)
     rows = [(name, binary(size), bar(size / one.peak_bytes)) for name, size in one.parts.items()]
     screen.print(titled("Memory at the peak", table(("part", ">bytes", "share"), rows)))
+    if one.host_bytes:
+        rows = [(name, binary(size), bar(size / one.host_bytes)) for name, size in one.host_parts.items()]
+        screen.print(titled(_hosted(job, one), table(("part", ">bytes", "share"), rows)))
     if one.activations:
         kept = list(one.activations.items())
         modules = [(module or "(loss, tables)", binary(size)) for module, size in kept[:TOP]]
@@ -184,6 +188,19 @@ def _show_rank(screen: Console, job: Job, one: RankRehearsal, lines: list[Line])
     cells = [_cells(line) for line in lines]
     names = ("what", ">rehearsed", ">formula", ">difference", "")
     screen.print(titled("The program beside the formulas, one step", table(names, cells)))
+
+
+def _hosted(job: Job, one: RankRehearsal) -> str:
+    """The host's memory in words: this rank's share, and that of all devices of its node."""
+    from meshwright.rehearse.hosted import sharers
+    from meshwright.spec.units import binary
+
+    assert job.cluster is not None
+    node = sharers(job) * one.host_bytes
+    return (
+        f"In the host's memory: {binary(one.host_bytes)}; of the {sharers(job)} devices of a node {binary(node)}, "
+        f"and it has {binary(job.cluster.host_memory_bytes)}"
+    )
 
 
 def _cells(line: Line) -> tuple[str, ...]:

@@ -63,6 +63,11 @@ def rehearse(
     cluster = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     if layout.devices > cluster.devices:
         raise LayoutError(f"{layout} needs {layout.devices} devices, {cluster.name} has {cluster.devices}.")
+    if layout.offload and "parameters" not in layout.offload:
+        raise LayoutError(
+            f"{layout}: FSDP2 offloads parameters, gradients and optimizer states together.",
+            (f"fsdp{layout.data} offload:optimizer+parameters",),
+        )
     if not 0 <= rank < layout.devices:
         raise LayoutError(f"{layout} has no rank {rank}.", (f"0 to {layout.devices - 1}",))
     with scene(layout, rank, gpu=is_accelerator(cluster.device.name), infer=True) as here:

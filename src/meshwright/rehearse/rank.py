@@ -48,7 +48,7 @@ def rehearse_rank(
     with scene(job.layout, rank, gpu=gpu, imbalance=imbalance) as here:
         step = step_of(job, architecture_of(job), here.mesh, unset)
         here.meet(step.parallel)
-        optimizer = make_optimizer(step.parallel.parts, config.optimizer)
+        optimizer = make_optimizer(step.parallel.parts, config.optimizer, host="optimizer" in job.layout.offload)
         scaler = _AllGood(config.train.loss_scale) if config.train.precision == "fp16" else None
 
         def look(parts: Sequence[Part]) -> None:
@@ -61,7 +61,10 @@ def rehearse_rank(
                 step, optimizer, [_batch(job) for _ in range(run)], target_tokens=job.workload.tokens,
                 max_norm=config.train.max_norm or None, scaler=scaler, look=look,
             )  # fmt: skip
-            mark(here.ledger, [state.tensor for state in optimizer.state_parts()], OPTIMIZER)
+            for state in optimizer.state_parts():
+                mark(here.ledger, [state.tensor], OPTIMIZER)
+                if here.ledger.on_host(state.part.data):
+                    here.ledger.put_on_host(state.tensor)  # the counters, too, which are made of nothing that is there
 
         here.steps(steps, once, tell)
         states[PARAMETERS] = here.bytes([part.data for part in step.parallel.parts])

@@ -35,6 +35,10 @@ class RankRehearsal:
     parts: Mapping[str, float]
     """Bytes at the peak; they add up to it. parameters, gradients, optimizer, activations, gathered, communication,
     logits, temporary, buffers."""
+    host_bytes: float
+    """The most that was in the host's memory: what is offloaded."""
+    host_parts: Mapping[str, float]
+    """Bytes there at that moment."""
     activations: Mapping[str, float]
     """Bytes at the peak that wait for backward, by module."""
     states: Mapping[str, float]
