@@ -62,7 +62,8 @@ def answer(
         typer.Option(metavar="X", min=0.01, help="Rows that this rank's experts get, relative to balanced routing."),
     ] = 1.0,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write timeline, memory snapshot and collectives there.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the memory's chart, timeline and snapshot, and collectives there."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -90,7 +91,7 @@ def answer(
     )
     estimate = predict(job).estimate
     compared = [compare_rank(job, one, estimate, imbalance) + host_lines(job, one, estimate) for one in found]
-    written = _write(found, out) if out is not None else []
+    written = _write(job, found, out) if out is not None else []
     if as_json:
         print_json(_document(job, found, compared, written))
     else:
@@ -115,14 +116,36 @@ def _job(
     })  # fmt: skip
 
 
-def _write(found: list[RankRehearsal], folder: Path) -> list[Path]:
+def _write(job: Job, found: list[RankRehearsal], folder: Path) -> list[Path]:
     from meshwright.rehearse.exports import write_exports
+    from meshwright.report import ReportError
+    from meshwright.report.rehearsed import write_memory
     from meshwright.spec.errors import RequestError
 
+    assert job.cluster is not None
     try:
-        return [path for one in found for path in write_exports(one, folder)]
+        written = [path for one in found for path in write_exports(one, folder)]
     except OSError as error:
         raise RequestError(f"Cannot write into {folder}: {error.strerror}.") from error
+    try:
+        return written + [path for one in found for path in write_memory(one, job.cluster.device, _facts(job), folder)]
+    except ReportError as error:
+        print_error(f"{error} The other files are written.")
+        return written
+
+
+def _facts(job: Job) -> dict[str, str]:
+    """What the page of a rank says of its job."""
+    work = job.workload
+    return {
+        "model": job.model.name,
+        "layout": str(job.layout),
+        "cluster": job.cluster.name if job.cluster else "",
+        "sequence length": f"{work.seq_len:,}",
+        "global batch": f"{work.global_batch:,}",
+        "precision": work.precision,
+        "optimizer": work.optimizer,
+    }
 
 
 def _document(job: Job, found: list[RankRehearsal], compared: list[list[Line]], written: list[Path]) -> dict[str, Any]:
@@ -134,7 +157,7 @@ def _document(job: Job, found: list[RankRehearsal], compared: list[list[Line]], 
     ranks = []
     for one, lines in zip(found, compared, strict=True):
         document = plain(one)
-        document.pop("history")
+        del document["history"], document["stack"]
         judged = [plain(line) | {"difference": line.difference, "agrees": line.agrees} for line in lines]
         ranks.append(document | {"compared": judged})
     return {

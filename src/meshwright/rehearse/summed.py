@@ -8,15 +8,16 @@ from meshwright.rehearse.ledger import Account, Block, Event
 from meshwright.rehearse.parts import ORDER, alive, kept, levels, part_of
 from meshwright.rehearse.result import Instant, RankRehearsal
 from meshwright.rehearse.shortened import repeats
+from meshwright.rehearse.stacked import stack_of
 
 TIMELINE = 4000
 """Points of a timeline at most."""
 
 
-def summed(account: Account, steps: int, run: int, micro_batches: int) -> RankRehearsal:
+def summed(account: Account, steps: int, run: int, micro_batches: int, *, history: bool = False) -> RankRehearsal:
     """The numbers of an Account of `steps` steps, of whose `micro_batches` so many were `run`.
 
-    Rank, states and collectives are for the caller to fill in.
+    `history`: every event, too. Rank, states and collectives are for the caller to fill in.
     """
     heights, on_host = levels(account), levels(account, host=True)
     top, host_top = (max(range(len(each)), key=each.__getitem__) for each in (heights, on_host))
@@ -55,10 +56,12 @@ def summed(account: Account, steps: int, run: int, micro_batches: int) -> RankRe
         operations=account.operations,
         seconds=0.0,
         step_peaks=tuple(peaks[1:]),
+        history=_history(account) if history else (),
+        stack=stack_of(account, heights, top) if history else None,
     )
 
 
-def history_of(account: Account) -> tuple[tuple[int, int, str], ...]:
+def _history(account: Account) -> tuple[tuple[int, int, str], ...]:
     """Every event on the device, with the part that its block is."""
     there = [event for event in account.events if not account.blocks[event.block].host]
     told = (f"{part_of(account.blocks[event.block])}: {_instant(event)}" for event in there)
