@@ -110,10 +110,9 @@ def _job(
     known = model_to_train(model)
     tokens = seq_len or choose_seq_len(known)
     batch = global_batch or choose_global_batch(known, parse_cluster(cluster), tokens)
-    return make_job({
-        "model": model, "cluster": cluster, "layout": layout, "train.seq_len": str(tokens),
-        "train.global_batch": str(batch), "train.precision": precision, "optimizer.name": optimizer,
-    })  # fmt: skip
+    return make_job(
+        model, cluster, layout, seq_len=tokens, global_batch=batch, precision=precision, optimizer=optimizer
+    )
 
 
 def _write(job: Job, found: list[RankRehearsal], folder: Path) -> list[Path]:

@@ -34,6 +34,7 @@ from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import Layout
 from meshwright.spec.notation import parse_layout
 from meshwright.train.config.devices import is_accelerator
+from meshwright.train.launch.environment import check_devices
 
 
 def rehearse(
@@ -61,8 +62,7 @@ def rehearse(
     """
     layout = parse_layout(layout) if isinstance(layout, str) else layout
     cluster = parse_cluster(cluster) if isinstance(cluster, str) else cluster
-    if layout.devices > cluster.devices:
-        raise LayoutError(f"{layout} needs {layout.devices} devices, {cluster.name} has {cluster.devices}.")
+    check_devices(layout, cluster)
     if layout.offload and "parameters" not in layout.offload:
         raise LayoutError(
             f"{layout}: FSDP2 offloads parameters, gradients and optimizer states together.",
