@@ -42,9 +42,10 @@ FACTS = {"model": "gpt2 </script><b>", "layout": "fsdp8"}
 
 def test_the_charts_tables_are_the_stack_in_the_axis_unit() -> None:
     figure, tables = memory_over_step(FOUND, DEVICE.memory_bytes, DEVICE.name)
-    assert [row["sum"] for row in tables["stack"]] == [4, 10, 5]
-    assert [row["parameters"] + row["activations"] for row in tables["stack"]] == [4, 10, 5]
-    assert tables["peak"] == [{"at": 100, "sum": 10, "told": "peak 10 GiB"}]
+    assert [row["sum"] for row in tables["stack"]] == [4, 10, 5, 5]
+    assert [row["parameters"] + row["activations"] for row in tables["stack"]] == [4, 10, 5, 5]
+    assert [row["at"] for row in tables["stack"]] == [0, 100, 200, 300]
+    assert tables["peak"] == [{"at": 150, "sum": 10, "told": "peak 10 GiB"}]
     assert [(span["name"], span["letter"]) for span in tables["spans"]] == [
         ("forward 0", "F0"), ("backward 0", "B0"), ("optimizer", "opt"),
     ]  # fmt: skip

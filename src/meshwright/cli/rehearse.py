@@ -127,13 +127,15 @@ def _write(job: Job, found: list[RankRehearsal], folder: Path) -> list[Path]:
     except OSError as error:
         raise RequestError(f"Cannot write into {folder}: {error.strerror}.") from error
     try:
-        return written + [path for one in found for path in write_memory(one, job.cluster.device, _facts(job), folder)]
+        return written + [
+            path for one in found for path in write_memory(one, job.cluster.device, _facts(job, one), folder)
+        ]
     except ReportError as error:
         print_error(f"{error} The other files are written.")
         return written
 
 
-def _facts(job: Job) -> dict[str, str]:
+def _facts(job: Job, one: RankRehearsal) -> dict[str, str]:
     """What the page of a rank says of its job."""
     work = job.workload
     return {
@@ -144,6 +146,7 @@ def _facts(job: Job) -> dict[str, str]:
         "global batch": f"{work.global_batch:,}",
         "precision": work.precision,
         "optimizer": work.optimizer,
+        "pipeline rank": str(one.pipeline_rank) if job.layout.pipeline > 1 else "",
     }
 
 

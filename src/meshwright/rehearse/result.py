@@ -44,7 +44,7 @@ class Stack:
     events: int
     """In the step."""
     at: tuple[int, ...]
-    """Number of each moment's event, from 0: of a run of events the highest one is shown."""
+    """Number, from 0, of the first event of each run of events; its highest moment is shown."""
     peak: int
     """Which of the moments is the peak."""
     where: tuple[str, ...]

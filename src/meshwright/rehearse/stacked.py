@@ -9,7 +9,7 @@ from meshwright.rehearse.ledger import Account, Event
 from meshwright.rehearse.parts import ORDER, part_of
 from meshwright.rehearse.result import Span, Stack
 
-MOMENTS = 600
+MOMENTS = 400
 """Of a chart at most."""
 
 
@@ -33,13 +33,13 @@ def stack_of(account: Account, heights: Sequence[float], top: int) -> Stack:
             i = inside[place]
             _add(account, alive, account.events[i])
             if heights[i] > highest:
-                highest, moment = heights[i], (place, i, dict(alive))
+                highest, moment = heights[i], (start, i, dict(alive))
         moments.append(moment)
     used = [part for part in ORDER if any(parts[part] for _, _, parts in moments)]
     return Stack(
         step=step,
         events=len(inside),
-        at=tuple(place for place, _, _ in moments),
+        at=tuple(start for start, _, _ in moments),
         peak=next(place for place, (_, i, _) in enumerate(moments) if i == top),
         where=tuple(_where(account.events[i]) for _, i, _ in moments),
         parts={part: tuple(parts[part] for _, _, parts in moments) for part in used},

@@ -59,10 +59,4 @@ def memory_page(found: RankRehearsal, facts: Mapping[str, str], drawn: Drawn, ja
 def _of_rank(found: RankRehearsal) -> list[tuple[str, str]]:
     run = found.micro_batches_run
     left_out = f", of which {run} were run" if run < found.micro_batches else ""
-    stages = ", ".join(str(stage) for stage in found.stages)
-    return [
-        ("rank", str(found.rank)),
-        ("pipeline rank", str(found.pipeline_rank)),
-        ("stages", stages),
-        ("micro-batches", f"{found.micro_batches:,}{left_out}"),
-    ]
+    return [("rank", str(found.rank)), ("micro-batches", f"{found.micro_batches:,}{left_out}")]

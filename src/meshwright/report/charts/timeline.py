@@ -73,8 +73,10 @@ def memory_tables(found: RankRehearsal, stack: Stack, unit: Unit) -> Tables:
         sizes = {part: column[i] for part, column in stack.parts.items()}
         scaled = {part: _digits(size * unit.per_base) for part, size in sizes.items()}
         rows.append({"at": at, "where": where, "sum": _digits(sum(sizes.values()) * unit.per_base), **scaled})
-    highest = rows[stack.peak]
-    peak = {"at": highest["at"], "sum": highest["sum"], "told": f"peak {binary(found.peak_bytes)}"}
+    rows.append(rows[-1] | {"at": stack.events})  # so that the last one, too, is as wide as it is long
+    highest, after = rows[stack.peak], [*stack.at, stack.events][stack.peak + 1]
+    middle = (highest["at"] + after) / 2
+    peak = {"at": middle, "sum": highest["sum"], "told": f"peak {binary(found.peak_bytes)}"}
     return {"stack": rows, "spans": [_span(span, stack.events) for span in stack.spans], "peak": [peak]}
 
 
