@@ -38,9 +38,14 @@ def ranks_of(layout: Layout, chosen: str) -> list[int]:
         return [first + rank for first in firsts for rank in inside]
     if not chosen.isdecimal():
         raise RequestError(f"Unknown ranks {chosen[:40]!r}.", ("a number", STAGE_FIRSTS, ALL_DISTINCT))
-    if int(chosen) >= layout.devices:
-        raise LayoutError(f"{layout} has no rank {chosen}.", (f"0 to {layout.devices - 1}",))
+    check_rank(layout, int(chosen))
     return [int(chosen)]
+
+
+def check_rank(layout: Layout, rank: int) -> None:
+    """Raises LayoutError for a rank that is not there."""
+    if not 0 <= rank < layout.devices:
+        raise LayoutError(f"{layout} has no rank {rank}.", (f"0 to {layout.devices - 1}",))
 
 
 def rehearse_ranks(
