@@ -38,7 +38,7 @@ def run(*arguments: str) -> tuple[float, float, int]:
 
 def main() -> None:
     print("| job | seconds | goal | GiB | goal | exit code |\n| --- | ---: | ---: | ---: | ---: | ---: |")
-    seconds, size, code = run("-c", "import meshwright.rehearse.rank")
+    seconds, size, code = run("-c", "from meshwright.rehearse.session import import_all; import_all()")
     print(f"| imports, before anything is traced | {seconds:.1f} | {START_GOAL:g} | {size:.2f} | | {code} |")
     for name, (model, cluster, layout, seq_len, batch), most_seconds, most_gib in JOBS:
         seconds, size, code = run(

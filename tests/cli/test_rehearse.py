@@ -22,7 +22,8 @@ def test_the_document_and_the_files_of_a_rank(capsys: pytest.CaptureFixture[str]
     assert sum(rank["parts"].values()) == rank["peak_bytes"]
     assert all(line["agrees"] for line in rank["compared"])
     assert read["assumptions"]
-    assert [Path(name).name for name in read["files"]] == ["timeline.json", "snapshot.pickle", "collectives.txt"]
+    names = ["timeline.json", "snapshot.pickle", "collectives.txt", "memory.html", "memory.png"]
+    assert [Path(name).name for name in read["files"]] == names
 
     trace = json.loads((tmp_path / "rank-0" / "timeline.json").read_text())
     heights = [event["args"]["bytes"] for event in trace["traceEvents"] if event["ph"] == "C"]

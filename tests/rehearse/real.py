@@ -14,8 +14,8 @@ from meshwright.modes.record import Recorder
 from meshwright.rehearse.job import make_job
 from meshwright.train.batch import Batch
 from meshwright.train.config.job import Job
-from meshwright.train.loop.setup import architecture_of, step_of
 from meshwright.train.optim.optimizer import make_optimizer
+from meshwright.train.program import architecture_of, step_of
 from meshwright.train.update import update
 
 STEPS = 2
@@ -23,10 +23,7 @@ STEPS = 2
 
 def job_of(model: str, layout: str, seq_len: int, global_batch: int, precision: str) -> Job:
     """On as many CPUs as the layout needs."""
-    return make_job({
-        "model": model, "layout": layout, "cluster": "8xcpu", "train.seq_len": str(seq_len),
-        "train.global_batch": str(global_batch), "train.precision": precision,
-    })  # fmt: skip
+    return make_job(model, "8xcpu", layout, seq_len=seq_len, global_batch=global_batch, precision=precision)
 
 
 def real_step(*what: Any) -> tuple[float, tuple[str, ...]]:

@@ -11,10 +11,7 @@ from meshwright.train.config.job import Job
 
 
 def job_of(model: str, layout: str, global_batch: int, cluster: str = "8xH100", precision: str = "bf16") -> Job:
-    return make_job({
-        "model": model, "layout": layout, "cluster": cluster, "train.seq_len": "64",
-        "train.global_batch": str(global_batch), "train.precision": precision,
-    })  # fmt: skip
+    return make_job(model, cluster, layout, seq_len=64, global_batch=global_batch, precision=precision)
 
 
 @pytest.mark.parametrize(

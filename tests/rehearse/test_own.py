@@ -52,6 +52,14 @@ def test_two_linear_layers_under_ddp_need_and_send_what_a_hand_calculation_says(
     assert found.kept == {"": 3 * 4 * ROWS * WIDTH}
 
 
-def test_a_rank_that_is_not_there_is_refused() -> None:
-    with pytest.raises(LayoutError, match="no rank 4"):
-        rehearse(Two, step, "ddp4", "4xcpu", rank=4)
+@pytest.mark.parametrize(
+    ("layout", "rank", "said"),
+    [
+        ("ddp4", 4, "no rank 4"),
+        ("ddp8", 0, "needs 8 devices, 4xcpu has 4"),
+        ("zero2:4 offload:optimizer", 0, "Legal: fsdp4 offload:optimizer\\+parameters"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_refused(layout: str, rank: int, said: str) -> None:
+    with pytest.raises(LayoutError, match=said):
+        rehearse(Two, step, layout, "4xcpu", rank=rank)

@@ -13,9 +13,11 @@ pytest.importorskip("vl_convert")
 pytest.importorskip("playwright")
 
 from meshwright.report import Report, write_report
+from meshwright.report.rehearsed import write_memory
 from tests.report.browser import browser, chromium, opened
 from tests.report.example import LONG, bench, large, micro_batches, rows
 from tests.report.test_page import evil_bench
+from tests.report.test_rehearsed import DEVICE, FACTS, FOUND
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -80,6 +82,21 @@ def test_the_page_is_whole_and_readable(report: Report, chrome: Browser, width: 
         check_chart(chart)
     for what, contrast in page.evaluate(CONTRASTS).items():
         assert contrast >= 4.5, what
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), VIEWS)
+def test_a_rehearsed_ranks_memory_is_drawn_wide_and_narrow(
+    tmp_path: Path, chrome: Browser, width: int, scheme: str
+) -> None:
+    file, _ = write_memory(FOUND, DEVICE, FACTS, tmp_path)
+    page, seen = opened(chrome, file, width, scheme)
+    assert seen.errors == []
+    assert seen.requests == [file.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    (chart,) = page.evaluate(CHARTS)
+    check_chart(chart)
+    assert {"peak 10 GiB", "forward 0", "backward 0"} <= {text for text, *_ in chart["texts"]}
     page.close()
 
 

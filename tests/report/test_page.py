@@ -15,7 +15,8 @@ pytest.importorskip("altair")
 
 from meshwright.bench.result import FAILED, Bench, Row, Spread
 from meshwright.report.figures import Drawn, draw
-from meshwright.report.page import page, script_json
+from meshwright.report.page import page
+from meshwright.report.shell import script_json
 from meshwright.report.study import make_study
 from tests.report.example import MACHINE, WORK, bench, done, rows
 

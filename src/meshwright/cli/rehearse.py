@@ -62,7 +62,8 @@ def answer(
         typer.Option(metavar="X", min=0.01, help="Rows that this rank's experts get, relative to balanced routing."),
     ] = 1.0,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write timeline, memory snapshot and collectives there.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the memory's chart, timeline and snapshot, and collectives there."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -72,8 +73,10 @@ def answer(
     the program that `train` runs. Exit code 1: a formula and the program disagree.
     """
     from meshwright.rehearse.compare import compare_rank, confirmed
+    from meshwright.rehearse.hosted import host_lines
     from meshwright.rehearse.session import ranks_of, rehearse_ranks
     from meshwright.spec.errors import RequestError
+    from meshwright.train.metrics.prediction import predict
 
     if rank is not None and ranks is not None:
         raise RequestError("Give --rank or --ranks, not both.")
@@ -86,8 +89,9 @@ def answer(
     found = rehearse_ranks(
         job, chosen, steps=steps, imbalance=imbalance, history=out is not None, tell=None if as_json else tell
     )
-    compared = [compare_rank(job, one, imbalance) for one in found]
-    written = _write(found, out) if out is not None else []
+    estimate = predict(job).estimate
+    compared = [compare_rank(job, one, imbalance) + host_lines(job, one, estimate) for one in found]
+    written = _write(job, found, out) if out is not None else []
     if as_json:
         print_json(_document(job, found, compared, written))
     else:
@@ -106,20 +110,44 @@ def _job(
     known = model_to_train(model)
     tokens = seq_len or choose_seq_len(known)
     batch = global_batch or choose_global_batch(known, parse_cluster(cluster), tokens)
-    return make_job({
-        "model": model, "cluster": cluster, "layout": layout, "train.seq_len": str(tokens),
-        "train.global_batch": str(batch), "train.precision": precision, "optimizer.name": optimizer,
-    })  # fmt: skip
+    return make_job(
+        model, cluster, layout, seq_len=tokens, global_batch=batch, precision=precision, optimizer=optimizer
+    )
 
 
-def _write(found: list[RankRehearsal], folder: Path) -> list[Path]:
+def _write(job: Job, found: list[RankRehearsal], folder: Path) -> list[Path]:
     from meshwright.rehearse.exports import write_exports
+    from meshwright.report import ReportError
+    from meshwright.report.rehearsed import write_memory
     from meshwright.spec.errors import RequestError
 
+    assert job.cluster is not None
     try:
-        return [path for one in found for path in write_exports(one, folder)]
+        written = [path for one in found for path in write_exports(one, folder)]
     except OSError as error:
         raise RequestError(f"Cannot write into {folder}: {error.strerror}.") from error
+    try:
+        return written + [
+            path for one in found for path in write_memory(one, job.cluster.device, _facts(job, one), folder)
+        ]
+    except ReportError as error:
+        print_error(f"{error} The other files are written.")
+        return written
+
+
+def _facts(job: Job, one: RankRehearsal) -> dict[str, str]:
+    """What the page of a rank says of its job."""
+    work = job.workload
+    return {
+        "model": job.model.name,
+        "layout": str(job.layout),
+        "cluster": job.cluster.name if job.cluster else "",
+        "sequence length": f"{work.seq_len:,}",
+        "global batch": f"{work.global_batch:,}",
+        "precision": work.precision,
+        "optimizer": work.optimizer,
+        "pipeline rank": str(one.pipeline_rank) if job.layout.pipeline > 1 else "",
+    }
 
 
 def _document(job: Job, found: list[RankRehearsal], compared: list[list[Line]], written: list[Path]) -> dict[str, Any]:
@@ -131,7 +159,7 @@ def _document(job: Job, found: list[RankRehearsal], compared: list[list[Line]], 
     ranks = []
     for one, lines in zip(found, compared, strict=True):
         document = plain(one)
-        document.pop("history")
+        del document["history"], document["stack"]
         judged = [plain(line) | {"difference": line.difference, "agrees": line.agrees} for line in lines]
         ranks.append(document | {"compared": judged})
     return {
@@ -173,6 +201,9 @@ def _show_rank(screen: Console, job: Job, one: RankRehearsal, lines: list[Line])
     screen.print(f"Rank {one.rank}{place}: peak {binary(one.peak_bytes)} at {one.peak}", markup=False)
     rows = [(name, binary(size), bar(size / one.peak_bytes)) for name, size in one.parts.items()]
     screen.print(titled("Memory at the peak", table(("part", ">bytes", "share"), rows)))
+    if one.host_bytes:
+        rows = [(name, binary(size), bar(size / one.host_bytes)) for name, size in one.host_parts.items()]
+        screen.print(titled(_hosted(job, one), table(("part", ">bytes", "share"), rows)))
     if one.activations:
         kept = list(one.activations.items())
         modules = [(module or "(loss, tables)", binary(size)) for module, size in kept[:TOP]]
@@ -182,6 +213,19 @@ def _show_rank(screen: Console, job: Job, one: RankRehearsal, lines: list[Line])
     cells = [_cells(line) for line in lines]
     names = ("what", ">rehearsed", ">formula", ">difference", "")
     screen.print(titled("The program beside the formulas, one step", table(names, cells)))
+
+
+def _hosted(job: Job, one: RankRehearsal) -> str:
+    """The host's memory in words: this rank's share, and that of all devices of its node."""
+    from meshwright.rehearse.hosted import sharers
+    from meshwright.spec.units import binary
+
+    assert job.cluster is not None
+    node = sharers(job) * one.host_bytes
+    return (
+        f"In the host's memory: {binary(one.host_bytes)}; of the {sharers(job)} devices of a node {binary(node)}, "
+        f"and it has {binary(job.cluster.host_memory_bytes)}"
+    )
 
 
 def _cells(line: Line) -> tuple[str, ...]:

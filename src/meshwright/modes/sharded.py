@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
-from meshwright.modes.accelerator import on_accelerator
+from meshwright.modes.accelerator import on_accelerator, stands_in
 from meshwright.modes.late_sums import LateSums
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.options import Options
@@ -45,8 +45,8 @@ def shard(
     # In a pipeline a stage runs many times a step: gathered anew each time, parameters would cost more than they save.
     stage3 = layout.zero_stage == 3 and layout.stages == 1
     # On a CPU the parameters are where they would be moved to.
-    moved = "parameters" in layout.offload and mesh.device.type != "cpu"
-    policy: OffloadPolicy = CPUOffloadPolicy() if moved else OffloadPolicy()
+    moved = "parameters" in layout.offload and on_accelerator(mesh.device)
+    policy: OffloadPolicy = CPUOffloadPolicy(pin_memory=not stands_in()) if moved else OffloadPolicy()
     precision = MixedPrecisionPolicy(param_dtype=options.dtype, reduce_dtype=options.reduce_dtype)
 
     def apply(target: nn.Module, plane: DeviceMesh, reshard: bool) -> None:

@@ -1,9 +1,9 @@
 """Ledger: every storage that the program makes, from when to when, and what every operation computes.
 
 A dispatch mode in front of the fake tensors sees each operation's outputs. A storage counts from its first tensor until
-its last one is gone, with the bytes that its tensors ask for (an allocator rounds each up). What a kernel takes inside
-and gives back is not seen. FSDP2 frees gathered parameters by resizing their storage, which no operation shows: while
-the ledger is open, that call is listened to.
+its last one is gone, with the bytes that its tensors ask for (an allocator rounds each up). What is made of tensors on
+the host is there too. What a kernel takes inside and gives back is not seen. FSDP2 frees gathered parameters by
+resizing their storage, which no operation shows: while the ledger is open, that call is listened to.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class Block:
     """What the program says it is."""
     again: bool = False
     """Made by a forward that runs again in backward."""
+    host: bool = False
+    """In the host's memory, and not on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._resize: Any = None
         self._real = False
+        self._hosted = False
+        """Whether anything is on the host."""
+        self._place: bool | None = None
 
     def __enter__(self) -> Ledger:
         self._resize = torch.UntypedStorage.resize_
@@ -113,6 +118,32 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         index = self._open.get(local.untyped_storage()._cdata)
         return None if index is None else self.account.blocks[index]
 
+    def on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is in the host's memory."""
+        block = self.block_of(tensor)
+        return block is not None and block.host
+
+    def put_on_host(self, tensor: torch.Tensor) -> None:
+        """Say that a tensor has been in the host's memory since it was made."""
+        block = self.block_of(tensor)
+        if block is not None:
+            block.host = self._hosted = True
+
+    @contextmanager
+    def placing(self, *, host: bool) -> Iterator[None]:
+        """Inside, what is made is on the host, or on the device, wherever it is made of."""
+        self._place, self._hosted = host, self._hosted or host
+        try:
+            yield
+        finally:
+            self._place = None
+
+    def hold(self, size: int, tag: str) -> None:
+        """Count so many bytes that the program would take now and keep, and a rehearsal does not."""
+        if size:
+            self._made(-1 - len(self.account.blocks), size)
+            self.account.blocks[-1].tag = tag
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -135,16 +166,17 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = flops_of(func, args, kwargs, out)
         if found is not None:
             self._worked(*found)
+        host = self._hosted and self._lands_on_host(args, kwargs)
         if isinstance(out, torch.Tensor):
-            self._seen(out)
+            self._seen(out, host)
         elif isinstance(out, (tuple, list)):
             for one in out:
                 if isinstance(one, torch.Tensor):
-                    self._seen(one)
+                    self._seen(one, host)
                 elif isinstance(one, (tuple, list)):
                     for inner in one:
                         if isinstance(inner, torch.Tensor):
-                            self._seen(inner)
+                            self._seen(inner, host)
         return out
 
     @contextmanager
@@ -162,11 +194,17 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return not any(isinstance(tensor, FakeTensor) for tensor in tensors)
         return kwargs.get("dtype") in (torch.int32, torch.int64)
 
+    def _lands_on_host(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether what an operation makes of these is on the host, as they are, or as `placing` says."""
+        if self._place is not None:
+            return self._place
+        return any(self.on_host(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, FakeTensor))
+
     def _worked(self, kind: str, flops: float) -> None:
         key = self.step, self._places.phase, self._places.module, kind
         self.account.work[key] = self.account.work.get(key, 0.0) + flops
 
-    def _seen(self, tensor: torch.Tensor) -> None:
+    def _seen(self, tensor: torch.Tensor, host: bool) -> None:
         if not isinstance(tensor, FakeTensor) or tensor.fake_device.type == "meta":
             return
         storage = tensor.untyped_storage()
@@ -175,14 +213,16 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._watched[key] = weakref.ref(storage, lambda _: self._gone(key))
             size = storage.nbytes()
             if size:
-                self._made(key, size)
+                self._made(key, size, host=host)
 
-    def _made(self, key: int, size: int, gathered: bool = False) -> None:
+    def _made(self, key: int, size: int, *, gathered: bool = False, host: bool = False) -> None:
         account, phase, module = self.account, self._places.phase, self._places.module
         index = self._open[key] = len(account.blocks)
         again = phase.backward and self._places.called
         account.blocks.append(
-            Block(size, len(account.events), phase, module, self.step, gathered, tag=self.inside, again=again)
+            Block(
+                size, len(account.events), phase, module, self.step, gathered, tag=self.inside, again=again, host=host
+            )
         )
         account.events.append(Event(index, size, phase, module, self.step))
 

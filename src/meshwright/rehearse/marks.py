@@ -6,13 +6,15 @@ FSDP2 works between modules, where no module's path says what a buffer is for; s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
 from meshwright.rehearse.ledger import Ledger
+from meshwright.rehearse.moves import Moves
 
 PARAMETERS, GRADIENTS, OPTIMIZER, GATHERED = "parameters", "gradients", "optimizer", "gathered"
 BUFFERS, COMMUNICATION = "buffers", "communication"
@@ -21,7 +23,8 @@ _STEPS = ("unshard", "wait_for_unshard", "reshard", "post_backward", "finalize_b
 
 @contextmanager
 def named_sharding(ledger: Ledger) -> Iterator[None]:
-    """Inside, what FSDP2 allocates for its collectives is communication, and whole gradients are gathered."""
+    """Inside, what FSDP2 allocates for its collectives is communication, whole gradients are gathered, and what it
+    offloads is on the host."""
     before = {name: getattr(FSDPParamGroup, name) for name in _STEPS}
     for name, original in before.items():
         setattr(FSDPParamGroup, name, _inside(original, ledger, name))
@@ -36,9 +39,14 @@ def _inside(original: Callable[..., Any], ledger: Ledger, name: str) -> Callable
     def call(group: FSDPParamGroup, *args: Any, **kwargs: Any) -> Any:
         if name == "post_backward":
             mark(ledger, _whole_gradients(group), GATHERED)
+        offloads = isinstance(group.offload_policy, CPUOffloadPolicy)
+        if offloads and name == "unshard":
+            for held in group.fsdp_params:
+                ledger.put_on_host(held.sharded_param)
         before, ledger.inside = ledger.inside, COMMUNICATION
         try:
-            return original(group, *args, **kwargs)
+            with Moves(ledger) if offloads else nullcontext():
+                return original(group, *args, **kwargs)
         finally:
             ledger.inside = before
 

@@ -28,12 +28,16 @@ from meshwright.modes.recipe import Recipe
 from meshwright.rehearse.marks import GRADIENTS, PARAMETERS, mark
 from meshwright.rehearse.result import RankRehearsal
 from meshwright.rehearse.scene import DEVICE, scene, unset
+from meshwright.rehearse.session import check_rank
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.cluster_text import parse_cluster
+from meshwright.spec.columns import columns_of
 from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import Layout
 from meshwright.spec.notation import parse_layout
+from meshwright.spec.rules.sharding import explain_offload, offloads_apart
 from meshwright.train.config.devices import is_accelerator
+from meshwright.train.launch.environment import check_devices
 
 
 def rehearse(
@@ -57,14 +61,15 @@ def rehearse(
     count where `step` leaves them in `parallel.parts`.
 
     One process can be one rank only: rehearse each in a process of its own. Raises LayoutError: no such rank, more
-    ranks than devices, or widths that do not divide.
+    ranks than devices, widths that do not divide, or an offload that PyTorch does not have.
     """
     layout = parse_layout(layout) if isinstance(layout, str) else layout
     cluster = parse_cluster(cluster) if isinstance(cluster, str) else cluster
-    if layout.devices > cluster.devices:
-        raise LayoutError(f"{layout} needs {layout.devices} devices, {cluster.name} has {cluster.devices}.")
-    if not 0 <= rank < layout.devices:
-        raise LayoutError(f"{layout} has no rank {rank}.", (f"0 to {layout.devices - 1}",))
+    check_devices(layout, cluster)
+    check_rank(layout, rank)
+    if offloads_apart(columns_of(layout)):
+        why, legal = explain_offload(layout)
+        raise LayoutError(why, tuple(legal))
     with scene(layout, rank, gpu=is_accelerator(cluster.device.name), infer=True) as here:
         with torch.device("meta"):
             model = build_model()

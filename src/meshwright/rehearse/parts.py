@@ -40,15 +40,18 @@ def kept(block: Block) -> bool:
     return block.phase.name == "forward" and not block.tag and not block.gathered and (died is None or died.backward)
 
 
-def alive(account: Account, event: int) -> Iterable[Block]:
-    """The blocks that live after an event."""
-    return (block for block in account.blocks if block.born <= event and not 0 <= block.died <= event)
+def alive(account: Account, event: int, *, host: bool = False) -> Iterable[Block]:
+    """The blocks on the device, or on the host, that live after an event."""
+    return (
+        block for block in account.blocks if block.host == host and block.born <= event and not 0 <= block.died <= event
+    )
 
 
-def levels(account: Account) -> list[float]:
-    """Bytes alive after each event."""
+def levels(account: Account, *, host: bool = False) -> list[float]:
+    """Bytes alive on the device, or on the host, after each event."""
     total, found = 0.0, []
     for event in account.events:
-        total += event.bytes
+        if account.blocks[event.block].host == host:
+            total += event.bytes
         found.append(total)
     return found

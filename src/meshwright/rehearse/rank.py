@@ -14,13 +14,12 @@ from meshwright.rehearse.marks import COMMUNICATION, GRADIENTS, OPTIMIZER, PARAM
 from meshwright.rehearse.result import RankRehearsal
 from meshwright.rehearse.scene import DEVICE, scene, unset
 from meshwright.rehearse.shortened import run_of
-from meshwright.rehearse.summed import with_more
 from meshwright.train.batch import Batch
 from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
-from meshwright.train.loop.setup import architecture_of, step_of
 from meshwright.train.optim.optimizer import make_optimizer
 from meshwright.train.optim.scaler import LossScaler
+from meshwright.train.program import architecture_of, step_of
 from meshwright.train.update import update
 
 
@@ -52,7 +51,8 @@ def rehearse_rank(
     with scene(job.layout, rank, gpu=gpu, imbalance=imbalance) as here:
         step = step_of(job, architecture_of(job), here.mesh, unset)
         here.meet(step.parallel)
-        optimizer = make_optimizer(step.parallel.parts, config.optimizer)
+        here.ledger.hold(_messages(job, rank, job.micro_batches - run, gpu), COMMUNICATION)
+        optimizer = make_optimizer(step.parallel.parts, config.optimizer, host="optimizer" in job.layout.offload)
         scaler = _AllGood(config.train.loss_scale) if config.train.precision == "fp16" else None
 
         def look(parts: Sequence[Part]) -> None:
@@ -65,15 +65,24 @@ def rehearse_rank(
                 step, optimizer, [_batch(job) for _ in range(run)], target_tokens=job.workload.tokens,
                 max_norm=config.train.max_norm or None, scaler=scaler, look=look,
             )  # fmt: skip
-            mark(here.ledger, [state.tensor for state in optimizer.state_parts()], OPTIMIZER)
+            for state in optimizer.state_parts():
+                mark(here.ledger, [state.tensor], OPTIMIZER)
+                if here.ledger.on_host(state.part.data):
+                    here.ledger.put_on_host(state.tensor)  # the counters, too, which are made of nothing that is there
 
         here.steps(steps, once, tell)
         states[PARAMETERS] = here.bytes([part.data for part in step.parallel.parts])
         states[OPTIMIZER] = here.bytes([state.tensor for state in optimizer.state_parts()])
-        found = here.found(step.parallel, steps, states, run=run, micro_batches=job.micro_batches, history=history)
-    shape = Shape.of(job.model, job.workload, job.layout, gpu=gpu)
-    more = message_buffers(Place(job.layout, rank)) * shape.hidden * (job.micro_batches - run)
-    return with_more(found, COMMUNICATION, more)
+        return here.found(step.parallel, steps, states, run=run, micro_batches=job.micro_batches, history=history)
+
+
+def _messages(job: Job, rank: int, micro_batches: int, gpu: bool) -> int:
+    """Bytes of a pipeline's buffers for the messages of so many micro-batches, which are not run."""
+    return (
+        message_buffers(Place(job.layout, rank))
+        * micro_batches
+        * Shape.of(job.model, job.workload, job.layout, gpu=gpu).hidden
+    )
 
 
 def _batch(job: Job) -> Batch:

@@ -24,6 +24,37 @@ class Instant:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A phase of a step."""
+
+    start: int
+    """Number of its first event in the step, from 0."""
+    end: int
+    """Of the first one after it."""
+    phase: str
+    stage: int | None
+    micro_batch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Bytes on the device by part, over the step that has the peak: allocations and frees in their order, not time."""
+
+    step: int
+    events: int
+    """In the step."""
+    at: tuple[int, ...]
+    """Number, from 0, of the first event of each run of events; its highest moment is shown."""
+    peak: int
+    """Which of the moments is the peak."""
+    where: tuple[str, ...]
+    """Phase and module of each moment."""
+    parts: Mapping[str, tuple[float, ...]]
+    """Bytes at each moment, of the parts that are ever there, in the order in which they are stacked."""
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RankRehearsal:
     """One rank."""
 
@@ -35,6 +66,10 @@ class RankRehearsal:
     parts: Mapping[str, float]
     """Bytes at the peak; they add up to it. parameters, gradients, optimizer, activations, gathered, communication,
     logits, temporary, buffers."""
+    host_bytes: float
+    """The most that was in the host's memory: what is offloaded."""
+    host_parts: Mapping[str, float]
+    """Bytes there at that moment."""
     activations: Mapping[str, float]
     """Bytes at the peak that wait for backward, by module."""
     states: Mapping[str, float]
@@ -63,3 +98,5 @@ class RankRehearsal:
     """Peak of each step."""
     history: tuple[tuple[int, int, str], ...] = ()
     """(block, bytes more or fewer, what runs) of every event, where it was asked for."""
+    stack: Stack | None = None
+    """The same."""

@@ -23,9 +23,9 @@ from meshwright.rehearse.ledger import Ledger
 from meshwright.rehearse.marks import BUFFERS, PARAMETERS, mark, named_sharding
 from meshwright.rehearse.places import Phase, Places
 from meshwright.rehearse.result import RankRehearsal
-from meshwright.rehearse.shortened import whole_traffic
-from meshwright.rehearse.summed import history_of, summed
+from meshwright.rehearse.summed import summed
 from meshwright.rehearse.votes import all_know_their_shapes
+from meshwright.rehearse.whole import whole_traffic
 from meshwright.rehearse.world import fake_world
 from meshwright.spec.layout import Layout
 
@@ -73,7 +73,7 @@ class Scene:
         """The Rehearsal after `steps` steps, of whose `micro_batches` so many were `run`."""
         account, entries = self.ledger.account, self.record.entries
         return replace(
-            summed(account, steps, run, micro_batches),
+            summed(account, steps, run, micro_batches, history=history),
             rank=dist.get_rank(),
             pipeline_rank=self.mesh.index("pipeline"),
             stages=tuple(parallel.indices),
@@ -82,7 +82,6 @@ class Scene:
             collectives=tuple(f"{e.axis} {e.collective} {e.bytes}" for e in entries if e.ranks > 1),
             micro_batches=micro_batches,
             micro_batches_run=run,
-            history=history_of(account) if history else (),
             seconds=time.perf_counter() - self.began,
         )
 

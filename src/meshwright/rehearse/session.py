@@ -5,6 +5,7 @@ PyTorch remembers process groups in caches of its own, so one process can be one
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import sys
 from collections import deque
@@ -37,9 +38,14 @@ def ranks_of(layout: Layout, chosen: str) -> list[int]:
         return [first + rank for first in firsts for rank in inside]
     if not chosen.isdecimal():
         raise RequestError(f"Unknown ranks {chosen[:40]!r}.", ("a number", STAGE_FIRSTS, ALL_DISTINCT))
-    if int(chosen) >= layout.devices:
-        raise LayoutError(f"{layout} has no rank {chosen}.", (f"0 to {layout.devices - 1}",))
+    check_rank(layout, int(chosen))
     return [int(chosen)]
+
+
+def check_rank(layout: Layout, rank: int) -> None:
+    """Raises LayoutError for a rank that is not there."""
+    if not 0 <= rank < layout.devices:
+        raise LayoutError(f"{layout} has no rank {rank}.", (f"0 to {layout.devices - 1}",))
 
 
 def rehearse_ranks(
@@ -94,15 +100,25 @@ def _outcomes(
 
 
 def import_all() -> None:
-    """Import what a rehearsal needs, PyTorch's compiler included, which its fake tensors ask for."""
+    """Import what a rehearsal needs, PyTorch's compiler included, which its fake tensors ask for.
 
-    import torch._dynamo  # noqa: F401
+    Modules stay: nobody looks for garbage among them, neither while they load nor later.
+    """
+    wanted = gc.isenabled()
+    gc.disable()
+    try:
+        import torch._dynamo  # noqa: F401
 
-    import meshwright.rehearse.rank  # noqa: F401
+        import meshwright.rehearse.rank  # noqa: F401
+    finally:
+        if wanted:
+            gc.enable()
+    gc.freeze()
 
 
 def _rehearse(pipe: Connection, job: Job, rank: int, steps: int, imbalance: float, history: bool) -> None:
     """One rank's process."""
+    import_all()
     from meshwright.rehearse.rank import rehearse_rank
 
     try:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 
-from meshwright.rehearse.ledger import Account, Event
+from meshwright.rehearse.ledger import Account, Block, Event
 from meshwright.rehearse.parts import ORDER, alive, kept, levels, part_of
 from meshwright.rehearse.result import Instant, RankRehearsal
 from meshwright.rehearse.shortened import repeats
+from meshwright.rehearse.stacked import stack_of
 
 TIMELINE = 4000
 """Points of a timeline at most."""
 
 
-def summed(account: Account, steps: int, run: int, micro_batches: int) -> RankRehearsal:
+def summed(account: Account, steps: int, run: int, micro_batches: int, *, history: bool = False) -> RankRehearsal:
     """The numbers of an Account of `steps` steps, of whose `micro_batches` so many were `run`.
 
-    Rank, states and collectives are for the caller to fill in.
+    `history`: every event, too. Rank, states and collectives are for the caller to fill in.
     """
-    heights = levels(account)
-    top = max(range(len(heights)), key=heights.__getitem__)
-    event = account.events[top]
-    parts = dict.fromkeys(ORDER, 0.0)
+    heights, on_host = levels(account), levels(account, host=True)
+    top, host_top = (max(range(len(each)), key=each.__getitem__) for each in (heights, on_host))
     waiting: dict[str, float] = {}
     for block in alive(account, top):
-        part = part_of(block)
-        parts[part] += block.bytes
         if kept(block):
             waiting[block.module] = waiting.get(block.module, 0.0) + block.bytes
     flops: dict[str, dict[str, float]] = {}
@@ -44,8 +41,10 @@ def summed(account: Account, steps: int, run: int, micro_batches: int) -> RankRe
         pipeline_rank=0,
         stages=(0,),
         peak_bytes=heights[top],
-        peak=_instant(event),
-        parts={name: size for name, size in parts.items() if size},
+        peak=_instant(account.events[top]),
+        parts=_parts(alive(account, top)),
+        host_bytes=on_host[host_top],
+        host_parts=_parts(alive(account, host_top, host=True)),
         activations=dict(sorted(waiting.items(), key=lambda item: -item[1])),
         states={},
         flops=flops,
@@ -57,26 +56,24 @@ def summed(account: Account, steps: int, run: int, micro_batches: int) -> RankRe
         operations=account.operations,
         seconds=0.0,
         step_peaks=tuple(peaks[1:]),
+        history=_history(account) if history else (),
+        stack=stack_of(account, heights, top) if history else None,
     )
 
 
-def with_more(found: RankRehearsal, part: str, size: float) -> RankRehearsal:
-    """`found` with so many bytes more of a part at all times."""
-    if not size:
-        return found
-    return replace(
-        found,
-        peak_bytes=found.peak_bytes + size,
-        parts={**found.parts, part: found.parts.get(part, 0.0) + size},
-        step_peaks=tuple(peak + size for peak in found.step_peaks),
-        timeline=tuple((at, height + size, what) for at, height, what in found.timeline),
-    )
+def _history(account: Account) -> tuple[tuple[int, int, str], ...]:
+    """Every event on the device, with the part that its block is."""
+    there = [event for event in account.events if not account.blocks[event.block].host]
+    told = (f"{part_of(account.blocks[event.block])}: {_instant(event)}" for event in there)
+    return tuple((event.block, event.bytes, text) for event, text in zip(there, told, strict=True))
 
 
-def history_of(account: Account) -> tuple[tuple[int, int, str], ...]:
-    """Every event, with the part that its block is."""
-    told = (f"{part_of(account.blocks[event.block])}: {_instant(event)}" for event in account.events)
-    return tuple((event.block, event.bytes, text) for event, text in zip(account.events, told, strict=True))
+def _parts(blocks: Iterable[Block]) -> dict[str, float]:
+    """Bytes by part, of the parts that have any."""
+    parts = dict.fromkeys(ORDER, 0.0)
+    for block in blocks:
+        parts[part_of(block)] += block.bytes
+    return {name: size for name, size in parts.items() if size}
 
 
 def _instant(event: Event) -> Instant:

@@ -35,11 +35,10 @@ def verdict_of(model: str, cluster: str, estimate: Estimate) -> Verdict:
     workload, memory = estimate.workload, estimate.memory
     told = str(estimate.layout)
     try:
-        job = make_job({
-            "model": model, "cluster": cluster, "layout": told, "train.seq_len": str(workload.seq_len),
-            "train.global_batch": str(workload.global_batch), "train.precision": workload.precision,
-            "optimizer.name": workload.optimizer,
-        })  # fmt: skip
+        job = make_job(
+            model, cluster, told, seq_len=workload.seq_len, global_batch=workload.global_batch,
+            precision=workload.precision, optimizer=workload.optimizer,
+        )  # fmt: skip
         found = rehearse_ranks(job, ranks_of(job.layout, STAGE_FIRSTS))
     except RequestError as error:
         return Verdict(told, NOT_RUN, str(error), memory.peak_bytes)

@@ -2,7 +2,8 @@
 
 `write_report` is what others use. `study` puts the rows of one or several benches side by side, `words` says what they
 mean, `tables` holds the charts' data and `charts` their definitions; `figures` turns them into Vega-Lite and PNGs,
-`results_table` and `page` into HTML; `bundle` has the JavaScript that draws. Altair is imported when a report is made.
+`results_table`, `page` and `shell` into HTML; `bundle` has the JavaScript that draws. `rehearsed` draws a rehearsed
+rank's memory. Altair is imported when a report is made.
 """
 
 from meshwright.report.write import Report, ReportError, write_report

@@ -36,10 +36,14 @@ def draw(study: Study) -> Drawn:
     tables = make_tables(study)
     # Altair would check every part against Vega-Lite's schema, which takes most of the time; the tests do.
     with debug_mode(False):
-        figures = draw_all(study, tables)
+        return drawn_of(draw_all(study, tables), tables.records)
+
+
+def drawn_of(figures: tuple[Figure, ...], tables: Mapping[str, list[Record]]) -> Drawn:
+    """The figures with their specs, and those of `tables` that they name."""
     specs = {figure.key: _spec(figure) for figure in figures if figure.chart is not None}
     used = {name for spec in specs.values() for name in data_names(spec)}
-    return Drawn(figures, specs, {name: records for name, records in tables.records.items() if name in used})
+    return Drawn(figures, specs, {name: records for name, records in tables.items() if name in used})
 
 
 def _spec(figure: Figure) -> dict[str, Any]:

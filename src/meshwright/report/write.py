@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +48,15 @@ def write_report(
     runs = [("bench", bench)] if isinstance(bench, Bench) else list(bench)
     if not runs or len({name for name, _ in runs}) < len(runs):
         raise ReportError("A report needs one bench, or several of different names.")
-    try:
+    with reported(folder):
         return _write(make_study(runs), folder, pictures, running)
+
+
+@contextmanager
+def reported(folder: Path) -> Iterator[None]:
+    """Inside, what keeps a page from being written into `folder` is a ReportError."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in NEEDED:
             raise

@@ -92,7 +92,7 @@ def test_a_named_cluster_is_cut_to_the_ranks() -> None:
     small = job(layout="fsdp2", cluster="2x8xH100").cluster
     assert small is not None
     assert (small.nodes, small.devices_per_node) == (1, 2)
-    with pytest.raises(RequestError, match="needs 8 devices, cluster 4xH100 has 4"):
+    with pytest.raises(RequestError, match=r"needs 8 devices, 4xH100 has 4\. Legal: fsdp4, "):
         job(layout="fsdp8", cluster="4xH100")
 
 

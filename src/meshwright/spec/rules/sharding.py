@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from meshwright.spec.columns import LayoutColumns
 from meshwright.spec.layout import Layout
 from meshwright.spec.rules.rule import Job, Note, Refusal, Rule, divisors, nearest
 
@@ -14,6 +17,21 @@ def _explain_secondary(job: Job, layout: Layout) -> Refusal:
     )
     fitting = [d for d in divisors(layout.shard) if 1 < d <= room]
     return text, [f"hpz{d}" for d in nearest(fitting, layout.secondary_shard)] or ["no hpz"]
+
+
+def offloads_apart(c: LayoutColumns) -> Any:
+    """Where states are offloaded in another way than PyTorch does it."""
+    return (
+        (c.offload_optimizer != c.offload_parameters)
+        | (c.offload_nvme > 0)
+        | ((c.offload_optimizer > 0) & (c.zero_stage != 3))
+    )
+
+
+def explain_offload(layout: Layout) -> Refusal:
+    """How PyTorch offloads."""
+    text = "FSDP2's CPUOffloadPolicy moves parameters, gradients and optimizer states together."
+    return text, (f"fsdp{layout.data} offload:optimizer+parameters",)
 
 
 RULES: tuple[Rule, ...] = (
@@ -30,15 +48,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "PyTorch offloads parameters, gradients and optimizer together",
-        lambda job, c: (
-            (c.offload_optimizer != c.offload_parameters)
-            | (c.offload_nvme > 0)
-            | ((c.offload_optimizer > 0) & (c.zero_stage != 3))
-        ),
-        lambda job, layout: (
-            "FSDP2's CPUOffloadPolicy moves parameters, gradients and optimizer states together.",
-            (f"fsdp{layout.data} offload:optimizer+parameters",),
-        ),
+        lambda job, c: offloads_apart(c),
+        lambda job, layout: explain_offload(layout),
         refused_by=frozenset({"pytorch"}),
     ),
 )

@@ -20,7 +20,7 @@ from meshwright.train.config.job import Job
 from meshwright.train.config.models import model_to_train
 from meshwright.train.config.tree import TrainConfig
 from meshwright.train.config.values import ConfigError
-from meshwright.train.launch.environment import check_world, fitting_layouts
+from meshwright.train.launch.environment import check_devices, check_world, fitting_layouts
 
 CPU_RANKS = 2
 """Ranks of a run on CPUs that says nothing: the smallest number that is parallel."""
@@ -131,7 +131,7 @@ def _check_ranks(layout: Layout, config: TrainConfig, here: Here, device: str) -
 
 
 def _named_cluster(config: TrainConfig, here: Here, layout: Layout, device: str) -> Cluster | None:
-    """What the run is priced on. Raises ConfigError where the cluster that is named has too few devices."""
+    """What the run is priced on. Raises RequestError where the cluster that is named has too few devices."""
     need = layout.devices
     if config.cluster:
         cluster = parse_cluster(config.cluster)
@@ -144,8 +144,7 @@ def _named_cluster(config: TrainConfig, here: Here, layout: Layout, device: str)
 def _cut(cluster: Cluster, layout: Layout) -> Cluster:
     """As many devices of the cluster as the layout needs: some of one node, or whole nodes."""
     need, per_node = layout.devices, cluster.devices_per_node
-    if need > cluster.devices:
-        raise ConfigError(f"{layout} needs {need} devices, cluster {cluster.name} has {cluster.devices}.")
+    check_devices(layout, cluster)
     if need > per_node and need % per_node:
         raise ConfigError(f"The {need} ranks of {layout} do not fill nodes of {per_node} ({cluster.name}).")
     name = f"{need} of {cluster.name}"

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.errors import LayoutError
 from meshwright.spec.layout import Layout
 from meshwright.spec.rules.nearby import refilled
 from meshwright.train.launch.errors import LaunchError
@@ -78,6 +80,17 @@ def check_world(place: Place, layout: Layout) -> None:
     started = {"torchrun": "torchrun started", "slurm": "Slurm started"}.get(place.launcher, "there are")
     ranks = "rank" if world == 1 else "ranks"
     raise LaunchError(f"The layout '{layout}' needs {layout.devices} ranks, {started} {world} {ranks}.", fitting)
+
+
+def check_devices(layout: Layout, cluster: Cluster) -> None:
+    """Raises LayoutError where the cluster has too few devices, with layouts that fill it."""
+    need = layout.devices
+    if need > cluster.devices:
+        fitting = [str(other) for other in fitting_layouts(layout, cluster.devices)]
+        raise LayoutError(
+            f"{layout} needs {need} devices, {cluster.name} has {cluster.devices}.",
+            [*fitting, f"a cluster of {need} devices"],
+        )
 
 
 def fitting_layouts(layout: Layout, world: int, most: int = 3) -> list[Layout]:
