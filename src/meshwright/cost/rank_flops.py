@@ -7,10 +7,10 @@ vocabulary. Routing is balanced.
 
 from __future__ import annotations
 
-import math
-
 from meshwright.cost import operations as ops
 from meshwright.cost.layer import layer_operations
+from meshwright.cost.program.kept_mixture import multiplied_rows, visits_of
+from meshwright.cost.program.shape import Shape
 from meshwright.cost.step import micro_batch_count
 from meshwright.cost.wire.local import stages_of
 from meshwright.cost.wire.place import Place
@@ -22,21 +22,44 @@ from meshwright.spec.workload import Workload
 KINDS = (ops.MATMUL, ops.ATTENTION)
 
 
-def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int) -> dict[str, float]:
-    """FLOPs by kind, forward and backward together; without what recomputation runs again."""
+def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int, *, gpu: bool) -> dict[str, float]:
+    """FLOPs by kind in a step of our own program: forward, both gradients, and what recomputation runs again.
+
+    Selective recomputation runs the attention again, full recomputation a whole block, but for a dense block's last
+    product: PyTorch's checkpoint stops at the last tensor that backward needs.
+    """
     columns, place = columns_of(layout), Place(layout, rank)
     dense, moe = layer_operations(model, workload, columns)
+    s = Shape.of(model, workload, layout, gpu=gpu)
     micro_batches = float(micro_batch_count(workload, columns))
     found = dict.fromkeys(KINDS, 0.0)
     for stage in stages_of(model, place):
         for layer in stage.layers:
-            operations = moe if moe is not None and model.is_moe_layer(layer) else dense
-            for operation in operations:
+            mixture = moe is not None and model.is_moe_layer(layer)
+            for operation in moe if mixture and moe is not None else dense:
                 if operation.kind in found:
+                    flops = float(operation.flops) * (_filled(s) if operation.name.startswith("experts ") else 1.0)
                     passes = 1 + operation.input_gradient + operation.weight_gradient
-                    found[operation.kind] += float(operation.flops) * passes * micro_batches
+                    found[operation.kind] += flops * (passes + _again(layout, operation)) * micro_batches
+            if mixture:
+                found[ops.MATMUL] += _combined(s) * (4 if layout.recompute == "full" else 3) * micro_batches
         if stage.index == layout.stages - 1:
-            tokens = float(ops.sizes(workload, columns).tokens)
-            rows = math.ceil(model.vocab / layout.tensor)
-            found[ops.MATMUL] += 6.0 * tokens * model.hidden * rows * micro_batches
+            found[ops.MATMUL] += 6.0 * s.tokens * model.hidden * s.vocabulary * micro_batches
     return found
+
+
+def _again(layout: Layout, operation: ops.Operation) -> int:
+    """How often recomputation runs an operation."""
+    if layout.recompute == "full":
+        return int(operation.name != "down")
+    return int(layout.recompute == "selective" and operation.kind == ops.ATTENTION)
+
+
+def _filled(s: Shape) -> float:
+    """Rows that experts multiply, relative to their visits."""
+    return multiplied_rows(s) / visits_of(s)
+
+
+def _combined(s: Shape) -> float:
+    """FLOPs of weighing the experts' results: [n, k] with [n, k, hidden]."""
+    return 2.0 * visits_of(s) * s.model.hidden

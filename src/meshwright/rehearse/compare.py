@@ -52,10 +52,12 @@ class Line:
 
 def compare_rank(job: Job, found: RankRehearsal, imbalance: float = 1.0) -> list[Line]:
     """The lines of one rank."""
-    lines = [*_states(job, found), *_memory(job, found, imbalance)]
-    if job.layout.recompute == "none":
-        lines += _flops(job, found)
-    return lines + _traffic(job, found, imbalance)
+    return [
+        *_states(job, found),
+        *_memory(job, found, imbalance),
+        *_flops(job, found, imbalance),
+        *_traffic(job, found, imbalance),
+    ]
 
 
 def confirmed(lines: Sequence[Line]) -> bool:
@@ -72,7 +74,7 @@ def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
     """What waits for backward, and the peak; of offloaded states and of uneven experts the formulas do not speak."""
     if not counts(job.layout):
         return [Line("peak memory", "bytes", found.peak_bytes, None, None)]
-    gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
+    gpu = _on_gpu(job)
     kept = rank_kept(job.model, job.workload, job.layout, found.rank, gpu=gpu)
     optimizer = job.config.optimizer.name
     peak = rank_peak(job.model, job.workload, job.layout, found.rank, found.micro_batches, optimizer, gpu=gpu)
@@ -83,13 +85,13 @@ def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
     ]
 
 
-def _flops(job: Job, found: RankRehearsal) -> list[Line]:
-    formulas = rank_flops(job.model, job.workload, job.layout, found.rank)
+def _flops(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
+    formulas = rank_flops(job.model, job.workload, job.layout, found.rank, gpu=_on_gpu(job))
     done = dict.fromkeys(formulas, 0.0)
     for kinds in found.flops.values():
         for kind, flops in kinds.items():
             done[kind] = done.get(kind, 0.0) + flops
-    judged = EXACT if job.model.experts is None else None
+    judged = EXACT if imbalance == 1.0 else None
     return [
         Line(f"{kind} FLOPs", "flops", flops, formulas.get(kind), judged if kind == "matmul" else EXACT)
         for kind, flops in done.items()
@@ -106,3 +108,7 @@ def _traffic(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
         if row.expected_count:
             lines.append(Line(name, "collectives", float(row.count), float(row.expected_count), EXACT))
     return lines
+
+
+def _on_gpu(job: Job) -> bool:
+    return job.cluster is not None and is_accelerator(job.cluster.device.name)

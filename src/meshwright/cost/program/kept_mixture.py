@@ -17,9 +17,27 @@ def mixture_kept(s: Shape) -> int:
     e = s.model.experts
     assert e is not None
     spread = s.layout.expert > 1
-    rows = s.rows if spread or not s.sequence else s.tokens
-    visits = rows * e.per_token
-    return _routing(s, rows) + _travel(s, visits, spread) + _experts(s, visits) + _shared(s)
+    visits = visits_of(s)
+    return _routing(s, visits // e.per_token) + _travel(s, visits, spread) + _experts(s, visits) + _shared(s)
+
+
+def visits_of(s: Shape) -> int:
+    """N: visits that a rank's experts get in one micro-batch; tensor ranks that split experts share all tokens."""
+    e = s.model.experts
+    assert e is not None
+    rows = s.rows if s.layout.expert > 1 or not s.sequence else s.tokens
+    return rows * e.per_token
+
+
+def multiplied_rows(s: Shape) -> int:
+    """Rows of the experts' products: the visits, and what fills up each expert's group for a GPU's grouped product."""
+    e = s.model.experts
+    assert e is not None
+    width = e.ffn_hidden if s.layout.expert > 1 else e.ffn_hidden // s.layout.tensor
+    if not (s.gpu and s.element < WIDE and width % ALIGN == 0 and s.model.hidden % ALIGN == 0):
+        return visits_of(s)
+    filled = visits_of(s) + ALIGN * (e.count // max(s.layout.expert, 1))
+    return filled + -filled % ALIGN
 
 
 def _routing(s: Shape, rows: int) -> int:
@@ -49,10 +67,9 @@ def _experts(s: Shape, visits: int) -> int:
     local = e.count // max(s.layout.expert, 1)
     width = e.ffn_hidden if s.layout.expert > 1 else e.ffn_hidden // s.layout.tensor
     casts = s.copies(3 * local * h * width)
-    if not (s.gpu and s.element < WIDE and width % ALIGN == 0 and h % ALIGN == 0):
+    filled = multiplied_rows(s)
+    if filled == visits:
         return 4 * s.element * visits * width + casts
-    filled = visits + ALIGN * local
-    filled += -filled % ALIGN
     return s.element * filled * (h + 4 * width) + INDEX * visits + 4 * local + casts
 
 
