@@ -72,7 +72,8 @@ class Places:
             return self._phase
         if torch._C._current_autograd_node() is not None:
             return BACKWARD
-        return FORWARD if torch.is_grad_enabled() else UPDATE
+        # Inside of a function with its own backward no gradient is recorded; a module that runs tells it apart.
+        return FORWARD if self._modules or torch.is_grad_enabled() else UPDATE
 
     @property
     def module(self) -> str:

@@ -1,0 +1,74 @@
+"""What a forward keeps, and the peak: the formulas and the program, for every family that the program computes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meshwright.catalog.model_files import model_file
+from meshwright.rehearse.compare import Line, compare_rank
+from meshwright.rehearse.job import make_job
+from meshwright.rehearse.session import rehearse_ranks
+
+FAMILIES = {
+    "gpt2": "gpt2", "megatron": "megatron-1.7b", "llama": "llama-3.1-8b", "mistral": "mistral-7b", "qwen2": "qwen2.5-7b",
+    "qwen3": "qwen3-8b", "mixtral": "mixtral-8x7b", "qwen2_moe": "qwen1.5-moe-a2.7b", "qwen3_moe": "qwen3-30b-a3b",
+}  # fmt: skip
+"""A preset of each family, with its own widths; of its layers, two."""
+RENORMALISED = 0.003
+"""A Model does not say whether a mixture's weights are scaled to sum to 1: twelve bytes a token or more."""
+
+
+def two_layers(family: str, folder: Path) -> str:
+    config = json.loads(model_file(FAMILIES[family]).read_text(encoding="utf-8"))
+    key = next(key for key in ("num_hidden_layers", "n_layer", "num_layers") if key in config)
+    path = folder / f"{family}.json"
+    path.write_text(json.dumps(config | {key: 2}), encoding="utf-8")
+    return str(path)
+
+
+def lines(
+    model: str, layout: str, cluster: str = "8xH100", rank: int = 0, batch: int = 8, **more: str
+) -> dict[str, Line]:
+    job = make_job(model, cluster, layout, seq_len=more.pop("seq_len", 256), global_batch=batch, **more)
+    (found,) = rehearse_ranks(job, [rank])
+    return {line.name: line for line in compare_rank(job, found) if line.unit == "bytes"}
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("tensor", ["tp2", "tp2:nosp"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_keeps_what_the_formula_says(family: str, tensor: str, recompute: str, tmp_path: Path) -> None:
+    found = lines(two_layers(family, tmp_path), f"fsdp2 {tensor} ac:{recompute}")
+    assert abs(found["activations of a micro-batch"].difference) < RENORMALISED
+    assert abs(found["peak memory"].difference) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("layout", "more"),
+    [
+        ("ddp4", {}),
+        ("ddp4", {"precision": "fp32"}),
+        ("ddp2 cp2:ulysses", {}),
+        ("fsdp2 cp4:allgather mbs2", {}),
+        ("zero1:8", {"batch": 24}),
+        ("zero2:2 tp4", {"cluster": "8xcpu"}),
+        ("hsdp2x2 cp2:ring ac:full", {"precision": "fp16"}),
+        ("ddp4", {"cluster": "8xcpu", "precision": "fp32"}),
+    ],
+)
+def test_memory_is_what_the_formulas_say_under_every_mode(layout: str, more: dict[str, str]) -> None:
+    found = lines("tiny-qwen3", layout, **more)
+    assert abs(found["activations of a micro-batch"].difference) < 1e-4
+    assert abs(found["peak memory"].difference) < 0.05
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved1f1b", "loopedbfs", "interleavedzerobubble",
+                                      "zbvzerobubble", "dualpipev"])  # fmt: skip
+@pytest.mark.parametrize(("rest", "rank"), [("ddp2", 0), ("fsdp2", 2)])
+def test_the_peak_of_a_pipeline_rank_is_what_the_formulas_say(schedule: str, rest: str, rank: int) -> None:
+    found = lines("tiny-llama", f"{rest} pp2:{schedule}", rank=rank, batch=32, seq_len=1024)
+    assert abs(found["activations of a micro-batch"].difference) < 1e-4
+    assert abs(found["peak memory"].difference) < 0.05
