@@ -88,7 +88,7 @@ def test_parts_over_different_keys_add_up_to_the_whole() -> None:
     mask = torch.rand(3, 1, 9, 12) > 0.6
     mask[:, :, 3] = False  # sees nothing at all
     mask[:, :, 4, :5] = False  # sees nothing in the first part
-    merge = Merge(q)
+    merge = Merge(q, v.shape[-1])
     for first, end in ((0, 5), (5, 6), (6, 12)):
         part = mask[..., first:end]
         merge.add(0, 9, *attend(q, k[:, :, first:end], v[:, :, first:end], causal=False, mask=part))
@@ -111,7 +111,7 @@ def test_parts_over_different_keys_add_up_to_the_whole() -> None:
 
 def test_some_rows_may_be_added_before_all() -> None:
     q, k, v, _ = tensors(2, 1, 8, 8)
-    merge = Merge(q)
+    merge = Merge(q, v.shape[-1])
     merge.add(4, 8, *attend(q[:, :, 4:], k[:, :, :4], v[:, :, :4], causal=False))
     merge.add(4, 8, *attend(q[:, :, 4:], k[:, :, 4:], v[:, :, 4:], causal=True))
     merge.add(0, 4, *attend(q[:, :, :4], k[:, :, :4], v[:, :, :4], causal=True))
@@ -124,12 +124,12 @@ def test_the_kernel_is_chosen_by_device_dtype_and_mask() -> None:
         cpu = torch.empty(1, 2, 2, 64)
         short = torch.empty(1, 2, 2, 64, device="cuda", dtype=torch.bfloat16)
         wide = torch.empty(1, 2, 2, 512, device="cuda", dtype=torch.bfloat16)
-        assert choose_kernel(cpu, mask) is CpuFlash
-        assert choose_kernel(short, None) is CudaFlash
-        assert choose_kernel(short, mask) is CudaEfficient
-        assert choose_kernel(wide, None) is CudaEfficient
-        assert choose_kernel(short.float(), None) is CudaEfficient
-        assert choose_kernel(short.double(), None) is MathKernel
+        assert choose_kernel(cpu, cpu, mask) is CpuFlash
+        assert choose_kernel(short, short, None) is CudaFlash
+        assert choose_kernel(short, short, mask) is CudaEfficient
+        assert choose_kernel(wide, wide, None) is CudaEfficient
+        assert choose_kernel(short.float(), short.float(), None) is CudaEfficient
+        assert choose_kernel(short.double(), short.double(), None) is MathKernel
 
 
 @pytest.mark.parametrize("dim", [24, 20])

@@ -14,9 +14,11 @@ class Merge:
     Sums are kept in `sum_dtype`. Rows that have seen no key are 0 with log-sum-exp -inf.
     """
 
-    def __init__(self, q: Tensor) -> None:
+    def __init__(self, q: Tensor, width: int) -> None:
+        """Of queries q [batch, heads, queries, dim] and values of `width` numbers."""
         self._dtype = q.dtype
         self._like = q
+        self._width = width
         self._out: Tensor | None = None
         self._lse: Tensor | None = None
 
@@ -41,7 +43,7 @@ class Merge:
 
     def _state(self) -> tuple[Tensor, Tensor]:
         if self._out is None or self._lse is None:
-            wide, shape = sum_dtype(self._dtype), self._like.shape
-            self._out = torch.zeros(shape, dtype=wide, device=self._like.device)
-            self._lse = torch.full(shape[:3], float("-inf"), dtype=wide, device=self._like.device)
+            wide, shape = sum_dtype(self._dtype), self._like.shape[:3]
+            self._out = torch.zeros((*shape, self._width), dtype=wide, device=self._like.device)
+            self._lse = torch.full(shape, float("-inf"), dtype=wide, device=self._like.device)
         return self._out, self._lse
