@@ -27,6 +27,9 @@ def job_of(model: str, layout: str, global_batch: int, cluster: str = "8xH100", 
         ("tiny-qwen3", "hsdp2x2 cp2", 8, "0"),
         ("tiny-mixtral", "fsdp8 ep4", 8, "0"),
         ("tiny-qwen2-moe", "zero2:2 tp2 cp2", 8, "5"),
+        ("tiny-deepseek", "fsdp4 tp2 ep4", 16, ALL_DISTINCT),
+        ("tiny-deepseek", "zero1:4 pp2:1f1b ep2", 64, STAGE_FIRSTS),
+        ("tiny-deepseek", "ddp2 tp2:nosp cp2:ulysses", 8, "0"),
     ],
 )
 def test_states_flops_and_collectives_of_a_rank_are_those_of_the_formulas(

@@ -39,7 +39,8 @@ def prune(model: nn.Module, keep: Sequence[str], recipe: Recipe) -> nn.Module:
     Blocks that are left out are deleted from their container, whose other keys stay; other modules become Passthrough.
     A copied model on the meta device costs nothing; one with numbers is copied whole first.
     """
-    stage = copy.deepcopy(model)
+    # Of a fake tensor that is no parameter, deepcopy itself would ask where its memory is.
+    stage = copy.deepcopy(model, {id(buffer): buffer.clone() for buffer in model.buffers()})
     blocks = {name for name, _ in matching(model, recipe.blocks)}
     for pattern in recipe.order:
         for name in [name for name, _ in matching(stage, pattern)]:

@@ -13,6 +13,7 @@ from meshwright.modes.context import split_batch
 from meshwright.modes.cuts import Initialise
 from meshwright.modes.mesh import Mesh, make_mesh
 from meshwright.modes.options import Options
+from meshwright.modes.parts import Part
 from meshwright.modes.schedule_file import read_schedule_table
 from meshwright.train.assemble import assemble
 from meshwright.train.batch import Batch
@@ -56,6 +57,11 @@ class Setup:
         config = replace(self.job.config.optimizer, lr=self.peak_lr)
         host = "optimizer" in self.job.layout.offload
         return make_optimizer(self.step.parallel.parts, config, host=host)
+
+    @property
+    def kept(self) -> list[Part]:
+        """What a checkpoint holds of the model."""
+        return self.step.parallel.parts + self.step.parallel.buffers
 
     @property
     def data_rank(self) -> int:
