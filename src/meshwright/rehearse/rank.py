@@ -9,6 +9,7 @@ import torch
 from meshwright.modes.parts import Part
 from meshwright.rehearse.marks import GRADIENTS, OPTIMIZER, PARAMETERS, mark
 from meshwright.rehearse.result import RankRehearsal
+from meshwright.rehearse.room import room_for
 from meshwright.rehearse.scene import DEVICE, scene, unset
 from meshwright.rehearse.shortened import run_of
 from meshwright.train.batch import Batch
@@ -45,7 +46,7 @@ def rehearse_rank(
     gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
     run = run_of(job.layout, job.micro_batches)
     states: dict[str, float] = {}
-    with scene(job.layout, rank, gpu=gpu, imbalance=imbalance) as here:
+    with scene(job.layout, rank, gpu=gpu, imbalance=imbalance) as here, room_for(job.micro_batches - run):
         step = step_of(job, architecture_of(job), here.mesh, unset)
         here.meet(step.parallel)
         optimizer = make_optimizer(step.parallel.parts, config.optimizer)
@@ -57,10 +58,12 @@ def rehearse_rank(
             states[GRADIENTS] = here.bytes(held)
 
         def once() -> None:
+            micro_batches = [_batch(job) for _ in range(job.micro_batches)]  # all are held until the step ends
             update(
-                step, optimizer, [_batch(job) for _ in range(run)], target_tokens=job.workload.tokens,
+                step, optimizer, micro_batches[:run], target_tokens=job.workload.tokens,
                 max_norm=config.train.max_norm or None, scaler=scaler, look=look,
             )  # fmt: skip
+            del micro_batches
             mark(here.ledger, [state.tensor for state in optimizer.state_parts()], OPTIMIZER)
 
         here.steps(steps, once, tell)

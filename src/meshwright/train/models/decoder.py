@@ -1,4 +1,4 @@
-"""Decoder: one causal transformer for GPT-2, Llama and their kin, dense or mixture of experts.
+"""Decoder: one causal transformer for GPT-2, Llama, DeepSeek and their kin, dense or mixture of experts.
 
 It knows nothing of distribution. Its `recipe` names the modules for those that do.
 """
