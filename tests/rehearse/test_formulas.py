@@ -46,6 +46,12 @@ def test_states_flops_and_collectives_of_a_rank_are_those_of_the_formulas(
         assert len(names) > 4  # and collectives
 
 
+def test_on_a_cpu_narrow_values_are_filled_up_to_the_keys_width() -> None:
+    job = job_of("tiny-deepseek", "fsdp2 cp2", 8, cluster="8xcpu", precision="fp32")
+    (found,) = rehearse_ranks(job, [0])
+    assert [line for line in compare_rank(job, found, None) if not line.agrees] == []
+
+
 def test_one_rank_of_tiny_llama_has_the_bytes_and_flops_of_a_hand_calculation() -> None:
     # 8 layers of hidden 128, 4 heads of 32, 2 of them for keys and values, feed-forward 256, vocabulary 512, untied.
     layer = 128 * (128 + 64 + 64 + 128) + 3 * 128 * 256 + 2 * 128

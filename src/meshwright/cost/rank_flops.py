@@ -22,8 +22,13 @@ from meshwright.spec.workload import Workload
 KINDS = (ops.MATMUL, ops.ATTENTION)
 
 
-def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int) -> dict[str, float]:
-    """FLOPs by kind, forward and backward together; without what recomputation runs again."""
+def rank_flops(
+    model: Model, workload: Workload, layout: Layout, rank: int, *, filled: bool = False
+) -> dict[str, float]:
+    """FLOPs by kind, forward and backward together; without what recomputation runs again.
+
+    `filled`: values narrower than keys are filled up to their width, as PyTorch's kernel for CPUs wants them.
+    """
     columns, place = columns_of(layout), Place(layout, rank)
     dense, moe = layer_operations(model, workload, columns)
     micro_batches = float(micro_batch_count(workload, columns))
@@ -34,9 +39,18 @@ def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int) -> d
             for operation in operations:
                 if operation.kind in found:
                     passes = 1 + operation.input_gradient + operation.weight_gradient
-                    found[operation.kind] += float(operation.flops) * passes * micro_batches
+                    wider = _wider(model) if filled and operation.kind == ops.ATTENTION else 1.0
+                    found[operation.kind] += float(operation.flops) * wider * passes * micro_batches
         if stage.index == layout.stages - 1:
             tokens = float(ops.sizes(workload, columns).tokens)
             rows = math.ceil(model.vocab / layout.tensor)
             found[ops.MATMUL] += 6.0 * tokens * model.hidden * rows * micro_batches
     return found
+
+
+def _wider(model: Model) -> float:
+    """Attention's FLOPs with values of the keys' width, relative to those with their own."""
+    m = model.latent
+    if m is None or m.v_head_dim >= model.head_dim:
+        return 1.0
+    return 2 * model.head_dim / (model.head_dim + m.v_head_dim)

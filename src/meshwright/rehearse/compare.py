@@ -10,6 +10,7 @@ from meshwright.cost.result import Estimate
 from meshwright.cost.wire import WireOptions, compare, wire
 from meshwright.cost.wire.held import held
 from meshwright.rehearse.result import RankRehearsal
+from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
 
 EXACT = 1e-9
@@ -67,7 +68,8 @@ def _states(job: Job, found: RankRehearsal) -> list[Line]:
 
 
 def _flops(job: Job, found: RankRehearsal) -> list[Line]:
-    formulas = rank_flops(job.model, job.workload, job.layout, found.rank)
+    gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
+    formulas = rank_flops(job.model, job.workload, job.layout, found.rank, filled=not gpu)
     done = dict.fromkeys(formulas, 0.0)
     for kinds in found.flops.values():
         for kind, flops in kinds.items():
