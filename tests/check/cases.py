@@ -26,6 +26,9 @@ COMPLETE = {
     "gpt2": "tp2, tp2:nosp, fsdp2 cp2:ring, tp2 pp2:1f1b",
     "qwen3": "tp4, fsdp2 tp2",
     "qwen2-moe": "fsdp2 tp2 ep2, tp2:nosp, ddp2 pp2:1f1b ep2",
+    "deepseek": "fsdp2, tp2, tp2:nosp, ddp2 ep2, cp2:ring, cp2:ulysses ep2, cp2:allgather ac:selective, pp2:1f1b, "
+    "fsdp2 tp2 ep4 ac:full, tp2 pp2:zbvzerobubble ep2",
+    "deepseek-v2": "tp2:nosp, fsdp2 tp2, tp2 cp2:ring",
 }
 """By model: every mode and every schedule, each in few layouts of at most 4 ranks."""
 
@@ -33,7 +36,9 @@ COMPLETE = {
 def nano(model: str, **changes: object) -> Case:
     """llama: 4 layers, 2 of 4 heads are keys' and values', a vocabulary of 67. mixtral: the same with 4 experts.
     tied: 6 layers, one table for embedding and head. gpt2: biases, learned positions, tied. qwen3: a head of keys and
-    values, norms of heads, tied. qwen2-moe: a dense layer, and experts beside a shared one."""
+    values, norms of heads, tied. qwen2-moe: a dense layer, and experts beside a shared one.
+    deepseek: latent attention with queries from a latent too, a dense layer, groups of experts.
+    deepseek-v2: plain queries, values of the queries' width."""
     case = Case(str(MODELS / f"nano-{model}.json"), seq_len=16, global_batch=8, steps=2)
     return replace(case, **changes)  # type: ignore[arg-type]
 

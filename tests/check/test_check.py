@@ -43,9 +43,10 @@ def test_sgd_agrees_too(ranks: RankPool) -> None:
     assert failures(checked(ranks, nano("llama", optimizer="sgd", lr=0.1), "fsdp2, pp2:zbvzerobubble")) == []
 
 
-def test_documents_that_do_not_see_each_other_are_apart_under_every_split(ranks: RankPool) -> None:
+@pytest.mark.parametrize("model", ["llama", "deepseek"])
+def test_documents_that_do_not_see_each_other_are_apart_under_every_split(ranks: RankPool, model: str) -> None:
     layouts = "cp2:ring, cp2:allgather, cp2:ulysses, tp2 pp2:zbvzerobubble"
-    case = nano("llama", packed=True, steps=1)
+    case = nano(model, packed=True, steps=1)
     result = checked(ranks, case, layouts)
     assert failures(result) == []
     assert result.loss != checked(ranks, replace(case, packed=False), "ddp2").loss

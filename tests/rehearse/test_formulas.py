@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from meshwright.rehearse import rank as rehearse_one
 from meshwright.rehearse.compare import compare_rank
 from meshwright.rehearse.job import make_job
 from meshwright.rehearse.session import ALL_DISTINCT, STAGE_FIRSTS, ranks_of, rehearse_ranks
@@ -24,6 +25,9 @@ def job_of(model: str, layout: str, global_batch: int, cluster: str = "8xH100", 
         ("tiny-qwen3", "hsdp2x2 cp2", 8, "0"),
         ("tiny-mixtral", "fsdp8 ep4", 8, "0"),
         ("tiny-qwen2-moe", "zero2:2 tp2 cp2", 8, "5"),
+        ("tiny-deepseek", "fsdp4 tp2 ep4", 16, ALL_DISTINCT),
+        ("tiny-deepseek", "zero1:4 pp2:1f1b ep2", 64, STAGE_FIRSTS),
+        ("tiny-deepseek", "ddp2 tp2:nosp cp2:ulysses", 8, "0"),
     ],
 )
 def test_states_flops_and_collectives_of_a_rank_are_those_of_the_formulas(
@@ -39,6 +43,12 @@ def test_states_flops_and_collectives_of_a_rank_are_those_of_the_formulas(
         assert len(names) > 4  # and collectives
 
 
+def test_on_a_cpu_narrow_values_are_filled_up_to_the_keys_width() -> None:
+    job = job_of("tiny-deepseek", "fsdp2 cp2", 8, cluster="8xcpu", precision="fp32")
+    (found,) = rehearse_ranks(job, [0])
+    assert [line for line in compare_rank(job, found, None) if not line.agrees] == []
+
+
 def test_one_rank_of_tiny_llama_has_the_bytes_and_flops_of_a_hand_calculation() -> None:
     # 8 layers of hidden 128, 4 heads of 32, 2 of them for keys and values, feed-forward 256, vocabulary 512, untied.
     layer = 128 * (128 + 64 + 64 + 128) + 3 * 128 * 256 + 2 * 128
@@ -52,11 +62,21 @@ def test_one_rank_of_tiny_llama_has_the_bytes_and_flops_of_a_hand_calculation() 
     assert sum(kinds["attention"] for kinds in found.flops.values() if "attention" in kinds) == 8 * 7 * 64 * 32 * 4 * 64
 
 
-def test_micro_batches_that_stand_for_others_leave_the_peak_where_it_is() -> None:
-    few, many = (rehearse_ranks(job_of("tiny-llama", "zero2:2 pp2:1f1b", batch), [0])[0] for batch in (10, 64))
-    assert few.micro_batches == few.micro_batches_run == many.micro_batches_run == 5
-    assert many.micro_batches == 32
-    assert many.peak_bytes == few.peak_bytes
+@pytest.mark.parametrize(
+    ("layout", "rank", "run"),
+    [("fsdp2", 0, 3), ("zero2:2 pp2:1f1b ac:full", 0, 4), ("ddp1 pp4:1f1b", 2, 6), ("ddp1 pp2:interleaved1f1b", 0, 6)],
+)
+def test_micro_batches_that_stand_for_others_leave_a_step_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, layout: str, rank: int, run: int
+) -> None:
+    job = job_of("tiny-qwen3", layout, 24 if "2" in layout.split()[0] else 12)
+    (some,) = rehearse_ranks(job, [rank])
+    monkeypatch.setattr(rehearse_one, "run_of", lambda _, micro_batches: micro_batches)
+    (every,) = rehearse_ranks(job, [rank])
+    assert (some.micro_batches_run, every.micro_batches_run) == (run, 12)
+    assert some.peak_bytes == every.peak_bytes
+    assert (some.states, some.flops) == (every.states, every.flops)
+    assert sorted(map(str, some.traffic)) == sorted(map(str, every.traffic))
 
 
 def test_a_rank_whose_experts_are_popular_needs_more_memory() -> None:

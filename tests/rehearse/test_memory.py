@@ -13,8 +13,9 @@ from meshwright.rehearse.job import make_job
 from meshwright.rehearse.session import rehearse_ranks
 
 FAMILIES = {
-    "gpt2": "gpt2", "megatron": "megatron-1.7b", "llama": "llama-3.1-8b", "mistral": "mistral-7b", "qwen2": "qwen2.5-7b",
-    "qwen3": "qwen3-8b", "mixtral": "mixtral-8x7b", "qwen2_moe": "qwen1.5-moe-a2.7b", "qwen3_moe": "qwen3-30b-a3b",
+    "gpt2": "gpt2", "megatron": "megatron-1.7b", "llama": "llama-3.1-8b", "mistral": "mistral-7b",
+    "qwen2": "qwen2.5-7b", "qwen3": "qwen3-8b", "mixtral": "mixtral-8x7b", "qwen2_moe": "qwen1.5-moe-a2.7b",
+    "qwen3_moe": "qwen3-30b-a3b", "deepseek_v2": "deepseek-v2-lite", "deepseek_v3": "moonlight-16b-a3b",
 }  # fmt: skip
 """A preset of each family, with its own widths; of its layers, two."""
 RENORMALISED = 0.003

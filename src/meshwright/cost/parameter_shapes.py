@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from meshwright.cost.parameters import attention_matrices, mlp_matrices, parameters
 from meshwright.spec.errors import ModelError
-from meshwright.spec.model import Experts, Model
+from meshwright.spec.model import Experts, LatentAttention, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def parameter_shapes(model: Model) -> tuple[ParameterShape, ...]:
         *_norm(model, "norm", model.hidden, "norm"),
         *_head(model),
     )
-    if sum(one.numel for one in found) != parameters(model).total or model.head_bias:
+    if sum(one.numel for one in found) + _corrections(model) != parameters(model).total or model.head_bias:
         raise ModelError(f"{model.name} has parameters that the decoder does not have: its traffic is not known.")
     return found
 
@@ -70,13 +70,33 @@ def _layer(model: Model, index: int) -> Iterator[ParameterShape]:
         yield from _mlp(model, f"{place}.mlp", model.ffn_hidden, place)
 
 
+def _corrections(model: Model) -> int:
+    """Numbers in the biases of DeepSeek-V3's routers: buffers, which no gradient reaches."""
+    e = model.experts
+    return model.moe_layers * e.count if e is not None and e.router_bias and model.latent is not None else 0
+
+
 def _attention(model: Model, name: str, place: str) -> Iterator[ParameterShape]:
+    if model.latent is not None:
+        yield from _latent_attention(model, model.latent, name, place)
+        return
     cuts = {"q": "rows", "k": "kv", "v": "kv", "o": "columns"}
     for key, (inputs, outputs, bias) in attention_matrices(model).items():
         yield from _linear(f"{name}.{key}", inputs, outputs, bias, place, cuts.get(key, "whole"))
     if model.qk_norm == "head":
         for key in ("q_norm", "k_norm"):
             yield from _norm(model, f"{name}.{key}", model.head_dim, place, "always")
+
+
+def _latent_attention(model: Model, m: LatentAttention, name: str, place: str) -> Iterator[ParameterShape]:
+    """What leads to the latents acts on each token alone; what makes heads of them is cut by heads."""
+    ranks = {"q_down": ("q_norm", m.q_lora_rank, "sequence"), "kv_down": ("kv_norm", m.kv_lora_rank, "always")}
+    for key, (inputs, outputs, bias) in attention_matrices(model).items():
+        cut = "whole" if key in ranks else "columns" if key == "o" else "rows"
+        yield from _linear(f"{name}.{key}", inputs, outputs, bias, place, cut)
+        if key in ranks:
+            norm, width, partial = ranks[key]
+            yield from _norm(model, f"{name}.{norm}", width, place, partial)
 
 
 def _mlp(model: Model, name: str, width: int, place: str) -> Iterator[ParameterShape]:
@@ -97,10 +117,10 @@ def _mixture(model: Model, e: Experts, name: str, place: str) -> Iterator[Parame
 
 
 def _linear(name: str, inputs: int, outputs: int, bias: bool, place: str, cut: str) -> Iterator[ParameterShape]:
-    yield ParameterShape(f"{name}.weight", (outputs, inputs), place, cut)
+    yield ParameterShape(f"{name}.weight", (outputs, inputs), place, cut, "sequence" if cut == "whole" else "")
     if bias:
         # What is cut by columns is summed over ranks: its bias, added once after the sum, is whole.
-        whole = cut == "columns"
+        whole = cut in ("columns", "whole")
         yield ParameterShape(f"{name}.bias", (outputs,), place, "whole" if whole else cut, "sequence" if whole else "")
 
 

@@ -26,7 +26,8 @@ def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int, *, g
     """FLOPs by kind in a step of our own program: forward, both gradients, and what recomputation runs again.
 
     Selective recomputation runs the attention again, full recomputation a whole block, but for a dense block's last
-    product: PyTorch's checkpoint stops at the last tensor that backward needs.
+    product: PyTorch's checkpoint stops at the last tensor that backward needs. On a CPU its attention wants values as
+    wide as keys.
     """
     columns, place = columns_of(layout), Place(layout, rank)
     dense, moe = layer_operations(model, workload, columns)
@@ -40,6 +41,8 @@ def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int, *, g
                 if operation.kind in found:
                     flops = float(operation.flops) * (_filled(s) if operation.name.startswith("experts ") else 1.0)
                     passes = 1 + operation.input_gradient + operation.weight_gradient
+                    if operation.kind == ops.ATTENTION and not gpu:
+                        flops *= _wider(model)
                     found[operation.kind] += flops * (passes + _again(layout, operation)) * micro_batches
             if mixture:
                 found[ops.MATMUL] += _combined(s) * (4 if layout.recompute == "full" else 3) * micro_batches
@@ -63,3 +66,11 @@ def _filled(s: Shape) -> float:
 def _combined(s: Shape) -> float:
     """FLOPs of weighing the experts' results: [n, k] with [n, k, hidden]."""
     return 2.0 * visits_of(s) * s.model.hidden
+
+
+def _wider(model: Model) -> float:
+    """Attention's FLOPs with values of the keys' width, relative to those with their own."""
+    m = model.latent
+    if m is None or m.v_head_dim >= model.head_dim:
+        return 1.0
+    return 2 * model.head_dim / (model.head_dim + m.v_head_dim)

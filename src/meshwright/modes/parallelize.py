@@ -13,7 +13,7 @@ from torch import nn
 
 from meshwright.cost.schedules import placement
 from meshwright.modes.context import apply_context
-from meshwright.modes.cuts import Cut, Cuts, Initialise, matching, materialise, place_buffers, whole_cut
+from meshwright.modes.cuts import Cut, Cuts, Initialise, matches, matching, materialise, place_buffers, whole_cut
 from meshwright.modes.experts import apply_experts
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.options import Options
@@ -41,10 +41,13 @@ class Parallel:
     runners: list[nn.Module]
     """The same, wrapped by what sums gradients during backward (DDP) where there is such."""
     parts: list[Part]
+    """Of the parameters."""
     cuts: Cuts
     """By name in the whole model."""
     names: dict[int, str]
     """Name in the whole model by id of the module's parameter."""
+    buffers: list[Part] = field(default_factory=list)
+    """What the recipe names beside the parameters: checkpoints hold it, nothing trains it."""
     tied: list[TiedTable] = field(default_factory=list)
     places: list[int] = field(default_factory=lambda: [0])
     """The pipeline rank of each stage."""
@@ -120,9 +123,19 @@ def _share_of_stage(module: nn.Module, found: Parallel, initialise: Initialise |
             _fill(part, initialise)
         found.parts.append(part)
         found.names[id(parameters[local])] = whole
+    found.buffers += _buffers(module, mesh, recipe)
     found.cuts |= cuts
     found.stages.append(module)
     found.runners.append(runner)
+
+
+def _buffers(module: nn.Module, mesh: Mesh, recipe: Recipe) -> list[Part]:
+    """The buffers that checkpoints hold, each whole on every rank of the stage."""
+    group = mesh.group("stage")
+    named = [(n, b) for n, b in module.named_buffers() if any(matches(n, pattern) for pattern in recipe.buffers)]
+    return [
+        Part(name, tuple(b.shape), (0,) * b.dim(), tuple(b.shape), b, mesh.size("stage"), group) for name, b in named
+    ]
 
 
 def _spread_experts(module: nn.Module, cuts: Cuts) -> list[str]:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.tensor import DTensor
 
 
 @dataclass(eq=False)
 class Part:
-    """A rank's part of one parameter: the box [offset, offset + size) of the whole `shape`."""
+    """A rank's part of one parameter, or of a buffer: the box [offset, offset + size) of the whole `shape`."""
 
     name: str
     """The parameter's name in the whole model, the same under every layout."""
@@ -24,7 +23,7 @@ class Part:
     offset: tuple[int, ...]
     size: tuple[int, ...]
     """Extent of this rank's box; 0 somewhere: the rank holds nothing of it."""
-    parameter: nn.Parameter
+    parameter: torch.Tensor
     """What the module holds: a DTensor where data-parallel ranks shard it, maybe padded along dim 0 otherwise."""
     copies: int
     """Ranks of the stage (`group`) that hold this same box."""

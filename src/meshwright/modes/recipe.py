@@ -22,7 +22,7 @@ class Recipe:
     | style | the module |
     | --- | --- |
     | `enter` | takes hidden states that it needs whole: attention, feed-forward |
-    | `column` | Linear split by output features |
+    | `column` | Linear split by output features; by whole heads where it has `head_rows` or its parent `head_dim` |
     | `columns_kv` | the same for key and value heads; its parent has `head_dim` |
     | `row` | Linear split by input features; the ranks' outputs are summed |
     | `embedding` | table split by rows of the vocabulary |
@@ -40,6 +40,8 @@ class Recipe:
     experts: str | None = None
     """Modules whose attribute `exchange` carries tokens to their experts and back; expert parallelism puts its own.
     Their child `experts` holds stacked parameters [experts, …]."""
+    buffers: tuple[str, ...] = ()
+    """Buffers that checkpoints hold beside the parameters; alike on all ranks of a stage."""
     sequence_dim: int = 0
     """Dimension of the hidden states that sequence parallelism splits: 0 of [tokens, hidden], 1 of [batch, seq, …]."""
     draws: bool = True

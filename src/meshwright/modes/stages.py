@@ -37,21 +37,20 @@ def prune(model: nn.Module, keep: Sequence[str], recipe: Recipe) -> nn.Module:
     """A copy of `model` that has of the recipe's modules only those named in `keep`.
 
     Blocks that are left out are deleted from their container, whose other keys stay; other modules become Passthrough.
-    A copied model on the meta device costs nothing; one with numbers is copied whole first.
+    Nothing of what is left out is copied.
     """
-    stage = copy.deepcopy(model)
+    # Of a fake tensor that is no parameter, deepcopy itself would ask where its memory is.
+    memo: dict[int, object] = {id(buffer): buffer.clone() for buffer in model.buffers()}
     blocks = {name for name, _ in matching(model, recipe.blocks)}
-    for pattern in recipe.order:
-        for name in [name for name, _ in matching(stage, pattern)]:
-            if name in keep:
-                continue
-            parent, _, key = name.rpartition(".")
-            holder = stage.get_submodule(parent)
-            if name in blocks and isinstance(holder, nn.ModuleDict):
-                del holder[key]
-            else:
-                # A ModuleList would renumber what is left.
-                holder._modules[key] = Passthrough()
+    left_out = [(n, m) for pattern in recipe.order for n, m in matching(model, pattern) if n not in keep]
+    # Where deepcopy meets one of these, it takes what stands here for it.
+    memo |= {id(module): Passthrough() for _, module in left_out}
+    stage = copy.deepcopy(model, memo)
+    for name, _ in left_out:
+        parent, _, key = name.rpartition(".")
+        holder = stage.get_submodule(parent)
+        if name in blocks and isinstance(holder, nn.ModuleDict):
+            del holder[key]  # A ModuleList would renumber what is left.
     return stage
 
 

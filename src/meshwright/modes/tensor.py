@@ -90,7 +90,7 @@ def _column(module: nn.Module, name: str, model: nn.Module, mesh: Mesh, region: 
     ranks, rank = mesh.size("tensor"), mesh.index("tensor")
     for key, parameter in list(module.named_parameters(recurse=False)):
         # Of queries no rank takes half a head.
-        unit = _head_dim(model, name) or 1
+        unit = getattr(module, "head_rows", None) or _head_dim(model, name) or 1
         rows = _share(parameter.size(0) // unit, ranks, f"{name}.{key}") * unit
         cut_parameter(module, key, f"{name}.{key}", cuts, 0, rank * rows, rows, ways=ranks)
 

@@ -138,12 +138,6 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._place = None
 
-    def hold(self, size: int, tag: str) -> None:
-        """Count so many bytes that the program would take now and keep, and a rehearsal does not."""
-        if size:
-            self._made(-1 - len(self.account.blocks), size)
-            self.account.blocks[-1].tag = tag
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from meshwright.cost.program.memory import message_buffers
-from meshwright.cost.program.shape import Shape
-from meshwright.cost.wire.place import Place
 from meshwright.modes.parts import Part
-from meshwright.rehearse.marks import COMMUNICATION, GRADIENTS, OPTIMIZER, PARAMETERS, mark
+from meshwright.rehearse.marks import GRADIENTS, OPTIMIZER, PARAMETERS, mark
 from meshwright.rehearse.result import RankRehearsal
+from meshwright.rehearse.room import room_for
 from meshwright.rehearse.scene import DEVICE, scene, unset
 from meshwright.rehearse.shortened import run_of
 from meshwright.train.batch import Batch
@@ -48,10 +46,9 @@ def rehearse_rank(
     gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
     run = run_of(job.layout, job.micro_batches)
     states: dict[str, float] = {}
-    with scene(job.layout, rank, gpu=gpu, imbalance=imbalance) as here:
+    with scene(job.layout, rank, gpu=gpu, imbalance=imbalance) as here, room_for(job.micro_batches - run):
         step = step_of(job, architecture_of(job), here.mesh, unset)
         here.meet(step.parallel)
-        here.ledger.hold(_messages(job, rank, job.micro_batches - run, gpu), COMMUNICATION)
         optimizer = make_optimizer(step.parallel.parts, config.optimizer, host="optimizer" in job.layout.offload)
         scaler = _AllGood(config.train.loss_scale) if config.train.precision == "fp16" else None
 
@@ -61,10 +58,12 @@ def rehearse_rank(
             states[GRADIENTS] = here.bytes(held)
 
         def once() -> None:
+            micro_batches = [_batch(job) for _ in range(job.micro_batches)]  # all are held until the step ends
             update(
-                step, optimizer, [_batch(job) for _ in range(run)], target_tokens=job.workload.tokens,
+                step, optimizer, micro_batches[:run], target_tokens=job.workload.tokens,
                 max_norm=config.train.max_norm or None, scaler=scaler, look=look,
             )  # fmt: skip
+            del micro_batches
             for state in optimizer.state_parts():
                 mark(here.ledger, [state.tensor], OPTIMIZER)
                 if here.ledger.on_host(state.part.data):
@@ -74,15 +73,6 @@ def rehearse_rank(
         states[PARAMETERS] = here.bytes([part.data for part in step.parallel.parts])
         states[OPTIMIZER] = here.bytes([state.tensor for state in optimizer.state_parts()])
         return here.found(step.parallel, steps, states, run=run, micro_batches=job.micro_batches, history=history)
-
-
-def _messages(job: Job, rank: int, micro_batches: int, gpu: bool) -> int:
-    """Bytes of a pipeline's buffers for the messages of so many micro-batches, which are not run."""
-    return (
-        message_buffers(Place(job.layout, rank))
-        * micro_batches
-        * Shape.of(job.model, job.workload, job.layout, gpu=gpu).hidden
-    )
 
 
 def _batch(job: Job) -> Batch:

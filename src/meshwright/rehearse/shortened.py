@@ -2,8 +2,8 @@
 
 Outside of a pipeline the first micro-batch gathers what stays, the last one sums gradients, and those between are
 alike: three are run. In a pipeline the most activations are there once all ranks are at work, and each further
-micro-batch does what one in the middle does. Schedules that run all forwards first keep all their activations: nothing
-is left out.
+micro-batch does what one in the middle does; what a step holds of it from the start, `room` makes. Schedules that run
+all forwards first keep all their activations: nothing is left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def run_of(layout: Layout, micro_batches: int) -> int:
         return min(micro_batches, OUTSIDE)
     if layout.schedule in ALL_FORWARDS_FIRST:
         return micro_batches
-    least = 2 * layout.pipeline + 1
+    # 1F1B keeps one micro-batch for each stage that follows; the next two turn where all of these are kept.
+    least = layout.pipeline + 2 if layout.schedule == "1f1b" else 2 * layout.pipeline + 1
     legal = (n for n in range(least, micro_batches) if takes(layout.schedule, layout.pipeline, n))
     return next(legal, micro_batches)
 

@@ -49,6 +49,16 @@ def test_each_kernel_computes_attention_and_its_gradients(kernel: type[BlockKern
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_values_may_be_narrower_and_scores_have_another_scale(kernel: type[BlockKernel], causal: bool) -> None:
+    q, k, v, grad = tensors(4, 2, 9, 9)
+    v, grad = v[..., :16], grad[..., :16]
+    out, lse = attend(q, k, v, causal=causal, scale=0.3, kernel=kernel)
+    found = attend_backward(grad, q, k, v, out, lse, causal=causal, scale=0.3, kernel=kernel)
+    assert worst([out, *found], truth(q, k, v, grad, is_causal=causal, scale=0.3)) < 1e-13
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.06), (torch.float16, 0.01)])
 def test_short_dtypes_agree_to_their_digits(kernel: type[BlockKernel], dtype: torch.dtype, tolerance: float) -> None:
     q, k, v, grad = tensors(4, 2, 33, 33, dtype)
@@ -88,7 +98,7 @@ def test_parts_over_different_keys_add_up_to_the_whole() -> None:
     mask = torch.rand(3, 1, 9, 12) > 0.6
     mask[:, :, 3] = False  # sees nothing at all
     mask[:, :, 4, :5] = False  # sees nothing in the first part
-    merge = Merge(q)
+    merge = Merge(q, v.shape[-1])
     for first, end in ((0, 5), (5, 6), (6, 12)):
         part = mask[..., first:end]
         merge.add(0, 9, *attend(q, k[:, :, first:end], v[:, :, first:end], causal=False, mask=part))
@@ -111,7 +121,7 @@ def test_parts_over_different_keys_add_up_to_the_whole() -> None:
 
 def test_some_rows_may_be_added_before_all() -> None:
     q, k, v, _ = tensors(2, 1, 8, 8)
-    merge = Merge(q)
+    merge = Merge(q, v.shape[-1])
     merge.add(4, 8, *attend(q[:, :, 4:], k[:, :, :4], v[:, :, :4], causal=False))
     merge.add(4, 8, *attend(q[:, :, 4:], k[:, :, 4:], v[:, :, 4:], causal=True))
     merge.add(0, 4, *attend(q[:, :, :4], k[:, :, :4], v[:, :, :4], causal=True))
@@ -123,13 +133,15 @@ def test_the_kernel_is_chosen_by_device_dtype_and_mask() -> None:
     with torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         cpu = torch.empty(1, 2, 2, 64)
         short = torch.empty(1, 2, 2, 64, device="cuda", dtype=torch.bfloat16)
+        narrow = torch.empty(1, 2, 2, 32, device="cuda", dtype=torch.bfloat16)
         wide = torch.empty(1, 2, 2, 512, device="cuda", dtype=torch.bfloat16)
-        assert choose_kernel(cpu, mask) is CpuFlash
-        assert choose_kernel(short, None) is CudaFlash
-        assert choose_kernel(short, mask) is CudaEfficient
-        assert choose_kernel(wide, None) is CudaEfficient
-        assert choose_kernel(short.float(), None) is CudaEfficient
-        assert choose_kernel(short.double(), None) is MathKernel
+        assert choose_kernel(cpu, cpu, mask) is CpuFlash
+        assert choose_kernel(short, short, None) is CudaFlash
+        assert choose_kernel(short, short, mask) is CudaEfficient
+        assert choose_kernel(wide, wide, None) is CudaEfficient
+        assert choose_kernel(short, narrow, None) is CudaEfficient
+        assert choose_kernel(short.float(), short.float(), None) is CudaEfficient
+        assert choose_kernel(short.double(), short.double(), None) is MathKernel
 
 
 @pytest.mark.parametrize("dim", [24, 20])

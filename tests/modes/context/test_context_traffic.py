@@ -57,7 +57,7 @@ def added(found: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize("documents", [False, True])
 def test_ranks_send_what_the_formulas_say(ranks: RankPool, kind: str, world: int, documents: bool) -> None:
     for kv_heads, dtype in ((2, torch.float64), (1, torch.bfloat16), (8, torch.float32)):
-        sizes = Attention(kind, world, BATCH * 6, HEADS, kv_heads, DIM, dtype.itemsize, documents)
+        sizes = Attention(kind, world, BATCH * 6, HEADS, kv_heads, DIM, DIM, dtype.itemsize, documents)
         right = [formula(context_forward(sizes)), formula(context_backward(sizes))]
         for found in ranks.run(recorded, kind, world, 6, kv_heads, dtype, documents, world=world):
             assert found == right

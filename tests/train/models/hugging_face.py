@@ -37,6 +37,22 @@ MOE: dict[str, Any] = {
     "num_experts_per_tok": 3,
     "moe_intermediate_size": 32,
 }
+LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 20,
+    "n_routed_experts": 12,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "num_nextn_predict_layers": 0,
+}
+V3: dict[str, Any] = dict(LATENT, model_type="deepseek_v3", n_group=4, topk_group=2, routed_scaling_factor=2.5)
+V2: dict[str, Any] = dict(LATENT, model_type="deepseek_v2", n_group=4, topk_group=2, routed_scaling_factor=3.0)
+DEEPSEEK_YARN = dict(YARN, rope_theta=10000.0, mscale=1.0, mscale_all_dim=1.0, beta_fast=16, beta_slow=1)
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {
         "model_type": "gpt2",
@@ -81,6 +97,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         sliding_window=5,
     ),
     "qwen3-moe": dict(SMALL, **MOE, model_type="qwen3_moe", head_dim=32, norm_topk_prob=True),
+    "deepseek-v3": dict(SMALL, **V3, q_lora_rank=40),
+    "deepseek-v3-plain-query": dict(SMALL, **V3, q_lora_rank=None, rms_norm_eps=1e-3),
+    "deepseek-v3-yarn": dict(SMALL, **V3, q_lora_rank=40, rope_parameters=DEEPSEEK_YARN),
+    "deepseek-v3-halves": dict(SMALL, **V3, q_lora_rank=40, rope_interleave=False, attention_bias=True),
+    "deepseek-v2": dict(
+        SMALL, **V2, q_lora_rank=None, topk_method="greedy", rope_parameters=dict(DEEPSEEK_YARN, mscale=0.707)
+    ),
+    "deepseek-v2-groups": dict(SMALL, **V2, q_lora_rank=40, topk_method="group_limited_greedy"),
 }
 
 
@@ -106,4 +130,7 @@ def random_model(config: dict[str, Any], seed: int = 0) -> Any:
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.1
             parameter.copy_(noise + 1 if "norm" in name or ".ln_" in name else noise)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.randn(buffer.shape, generator=generator, dtype=torch.float64) * 0.1)
     return model.eval()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from meshwright.catalog.model_files import model_names
 from meshwright.spec.errors import ModelError
-from meshwright.train.models.build import NUMERICS, build_model, load_architecture
+from meshwright.train.models.architecture import Architecture, Routing
+from meshwright.train.models.build import NUMERICS, PRESETS, build_model, load_architecture
 from meshwright.train.models.positions import Rope
 from meshwright.train.models.read_architecture import read_architecture
 
@@ -86,8 +87,8 @@ def test_what_would_be_computed_wrongly_is_refused(changes: dict[str, Any], says
 
 
 def test_the_refusal_of_a_family_lists_those_that_are_computed() -> None:
-    with pytest.raises(ModelError, match=r"multi-head latent attention.*Legal: gpt2, megatron, llama, .*qwen3_moe"):
-        load_architecture("deepseek-v3")
+    with pytest.raises(ModelError, match=r"attention sinks.*Legal: gpt2, megatron, llama, .*deepseek_v3"):
+        load_architecture("gpt-oss-20b")
 
 
 def test_dropout_is_said_to_be_left_out() -> None:
@@ -137,3 +138,41 @@ def test_real_models_build_without_memory(name: str) -> None:
 def test_an_unknown_name_is_refused_with_near_ones() -> None:
     with pytest.raises(ModelError, match="llama-3-8b"):
         load_architecture("lama-3-8b")
+
+
+def deepseek(**changes: Any) -> Architecture:
+    config = {**json.loads((PRESETS / "tiny-deepseek.json").read_text()), **changes}
+    return read_architecture(config)
+
+
+def test_deepseek_v3_has_the_numbers_of_its_published_configuration() -> None:
+    a = load_architecture("deepseek-v3")
+    assert a.routing == Routing("sigmoid", True, 8, 4, 2, 2.5)
+    assert a.renormalise
+    assert a.rope is not None
+    assert (a.rope.kind, a.rope.factor, a.rope.original_positions, a.rope.attention_factor) == ("yarn", 40, 4096, 1)
+    # 0.1 ln 40 + 1 = 1.368888, squared (arXiv:2309.00071 equation 22; DeepSeek's softmax_scale).
+    assert a.rope.score_factor == pytest.approx(1.368888**2, rel=1e-6)
+    assert a.rope.neighbours
+    assert any("multi-token prediction" in note for note in a.notes)
+    assert any("2408.15664" in note for note in a.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"n_group": 3}, "n_group is 3, but must be a divisor of 8 experts"),
+        ({"n_group": 8}, "n_group is 8, but must be a divisor of 8 experts that leaves 2 a group"),
+        ({"topk_group": 5}, "topk_group is 5"),
+        ({"n_group": 4, "topk_group": 1, "num_experts_per_tok": 3}, "topk_group is 1"),
+        ({"scoring_func": "softmax"}, "scoring_func is 'softmax', but must be sigmoid"),
+        ({"topk_method": "greedy"}, "topk_method is 'greedy', but must be noaux_tc"),
+        ({"model_type": "deepseek_v2", "scoring_func": "softmax", "topk_method": "greedy"}, "norm_topk_prob is True"),
+        ({"qk_rope_head_dim": 7}, "qk_rope_head_dim is 7"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantised"),
+    ],
+)
+def test_a_deepseek_that_would_be_computed_wrongly_is_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ModelError) as error:
+        deepseek(**changes)
+    assert says in str(error.value)

@@ -23,18 +23,20 @@ from meshwright.train.models.safetensors_write import save_decoder, save_weights
 def fresh(name: str, seed: int = 3) -> Decoder:
     model = build_model(name, device="cpu")
     init_module(model, seed)
+    for i, buffer in enumerate(model.buffers()):
+        buffer.copy_(torch.randn(buffer.shape, generator=torch.Generator().manual_seed(i)))
     return model
 
 
 def numbers(model: Decoder) -> dict[str, Tensor]:
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+    return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.fixture(scope="module", params=["tiny-gpt2", "tiny-qwen3", "tiny-mixtral", "tiny-qwen2-moe"])
+@pytest.fixture(scope="module", params=["tiny-gpt2", "tiny-qwen3", "tiny-mixtral", "tiny-qwen2-moe", "tiny-deepseek"])
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Decoder, Path]:
     model = fresh(request.param)
     folder = tmp_path_factory.mktemp("weights") / request.param

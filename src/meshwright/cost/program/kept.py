@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from meshwright.cost.program.kept_latent import latent_kept
 from meshwright.cost.program.kept_mixture import mixture_kept
+from meshwright.cost.program.kept_norm import keeps_input, norm_output, statistics
 from meshwright.cost.program.shape import INDEX, WIDE, Shape
 
 
@@ -35,31 +37,16 @@ def layer_kept(s: Shape, layer: int) -> Kept:
     """Of one layer."""
     mixture = s.model.is_moe_layer(layer)
     inner = mixture_kept(s) if mixture else mlp_kept(s, s.model.ffn_hidden // s.layout.tensor)
-    attention, core = _attention(s)
-    # A norm of many small operations keeps a wide copy of a narrow input in place of the input.
-    inputs = 2 * s.hidden if _keeps_input(s) else 0
-    whole = inputs + norm_kept(s, split=True) + attention + norm_kept(s, split=not mixture) + inner
+    latent = s.model.latent is not None
+    attention, core = latent_kept(s) if latent else _attention(s)
+    inputs = 2 * s.hidden if keeps_input(s) else 0
+    whole = inputs + norm_kept(s, split=not latent) + attention + norm_kept(s, split=not mixture) + inner
     return Kept(whole, core, s.hidden)
 
 
 def norm_kept(s: Shape, *, split: bool) -> int:
     """Of a norm over hidden states; its output goes into a split product or (`split` false) stays on its rank."""
-    out = s.entered if split else s.hidden
-    return out + _statistics(s, s.rows, s.model.hidden)
-
-
-def _statistics(s: Shape, rows: int, width: int) -> int:
-    """What a norm keeps beside its input and output."""
-    if s.model.norm == "rmsnorm":
-        narrow = s.element < WIDE
-        wide = 0 if s.gpu else WIDE * rows * width * (2 if narrow else 1)
-        return WIDE * rows + wide + s.copies(width)
-    biases = 2 if s.model.norm == "layernorm" else 1
-    return 2 * (WIDE if s.gpu else s.element) * rows + s.copies(*[width] * biases)
-
-
-def _keeps_input(s: Shape) -> bool:
-    return s.gpu or s.model.norm != "rmsnorm" or s.element == WIDE
+    return norm_output(s, s.rows, s.tokens if split else s.rows, s.model.hidden)
 
 
 def _attention(s: Shape) -> tuple[int, int]:
@@ -83,7 +70,7 @@ def _attention(s: Shape) -> tuple[int, int]:
 def _head_norms(s: Shape) -> int:
     """Inputs and statistics of the norms of queries and keys; what they give is rotated, which keeps nothing."""
     rows, d = s.tokens * (s.heads + s.kv_heads), s.model.head_dim
-    return (s.element * rows * d if _keeps_input(s) else 0) + _statistics(s, rows, d) + s.copies(d)
+    return (s.element * rows * d if keeps_input(s) else 0) + statistics(s, rows, d) + s.copies(d)
 
 
 def _repeats(s: Shape) -> bool:
@@ -104,7 +91,9 @@ def mlp_kept(s: Shape, width: int) -> int:
 
 def tables_kept(s: Shape) -> int:
     """Cosines and sines of rotary positions, which all layers share."""
-    return WIDE * s.tokens * s.model.head_dim if s.model.positions == "rotary" else 0
+    m = s.model.latent
+    width = s.model.head_dim if m is None else m.qk_rope_head_dim
+    return WIDE * s.tokens * width if s.model.positions == "rotary" else 0
 
 
 def embedding_kept(s: Shape) -> int:
@@ -114,7 +103,7 @@ def embedding_kept(s: Shape) -> int:
 
 def head_kept(s: Shape) -> int:
     """Of the last norm, with its input, and the head; without the logits."""
-    entry = s.hidden if _keeps_input(s) else 0
+    entry = s.hidden if keeps_input(s) else 0
     return entry + norm_kept(s, split=True) + s.copies(s.vocabulary * s.model.hidden)
 
 

@@ -18,7 +18,7 @@ from meshwright.cost.schedules.action import BACKWARD, FORWARD, INPUT_GRADIENT, 
 from meshwright.cost.wire.held import held
 from meshwright.cost.wire.local import Stage, stages_of
 from meshwright.cost.wire.place import Place
-from meshwright.spec.layout import Layout
+from meshwright.spec.layout import MULTI_STAGE_SCHEDULES, Layout
 from meshwright.spec.model import Model
 from meshwright.spec.workload import Workload
 
@@ -51,6 +51,8 @@ class _Stage:
     """Kept by one micro-batch, without the loss."""
     loss: float
     """Kept by one micro-batch of the last stage: log-probabilities, and in a pipeline the logits."""
+    layer: float
+    """The least that one layer keeps of `activations`."""
     again: float
     """What a block's backward computes again."""
     block: float
@@ -73,9 +75,21 @@ def rank_kept(model: Model, workload: Workload, layout: Layout, rank: int, *, gp
     """Bytes that one micro-batch's forward leaves for backward in all stages of a rank."""
     s, place = Shape.of(model, workload, layout, gpu=gpu), Place(layout, rank)
     stages = [_stage(s, one, place, 1) for one in stages_of(model, place)]
-    # In a pipeline the loss is taken after forward, which leaves the logits.
-    ends = [passes.logits_held(s) if layout.stages > 1 else one.loss for one in stages if one.loss]
-    return sum(one.activations for one in stages) + sum(ends)
+    total = sum(one.activations for one in stages)
+    if layout.stages == 1:
+        return total + stages[0].loss
+    where = placement(layout.schedule, layout.pipeline, layout.virtual_stages)
+    for one in stages:
+        index = one.stage.index
+        # What a stage receives lies in a buffer; what it gives is held until its backward, logits by schedules of
+        # several stages a rank.
+        if index and where[index - 1] != where[index]:
+            total -= s.hidden
+        if index + 1 < layout.stages:
+            total += s.hidden if where[index + 1] != where[index] else 0
+        elif layout.schedule in MULTI_STAGE_SCHEDULES:
+            total += passes.logits_held(s)
+    return total
 
 
 def _stage(s: Shape, stage: Stage, place: Place, micro_batches: int) -> _Stage:
@@ -93,8 +107,9 @@ def _stage(s: Shape, stage: Stage, place: Place, micro_batches: int) -> _Stage:
         gathered_of(s, weights, adds_up=micro_batches > 1),
         activations=inner,
         loss=kept.loss_kept(s) + passes.logits_held(s) if last else 0.0,
+        layer=min((one.under(s.layout.recompute) for one in layers), default=0),
         again=max((one.whole - one.under(s.layout.recompute) for one in layers), default=0),
-        block=max((passes.block_backward(s, width) for width in widths), default=0),
+        block=max(passes.attention_backward(s), *(passes.block_backward(s, width) for width in widths), 0),
         split=sum(passes.split_waits(s, width) for width in widths) + ends,
     )
 
@@ -153,10 +168,16 @@ class _Walk:
             self._note(LOSS, {"activations": -one.loss, "logits": one.loss + passes.loss_backward(s)})
             self._note(HEAD, {"activations": -one.loss, "logits": passes.head_backward(s, one.weights)})
         head = s.element * one.weights.head if s.layout.zero_stage else 0
+        # At first with the block that comes next on its way; at the end with the gradients of this one, too, while
+        # those of the two before are on theirs.
         self._note(BLOCK, {
             "activations": 0.0 if split else -one.loss, "recomputed": one.again, "temporary": one.block + split,
-            "gathered": g.blocks + head,
+            "gathered": 2 * g.block + head,
         })  # fmt: skip
+        for done in range(min(len(one.stage.layers), 3) if g.block else 0):
+            sums = 0.0 if self._left_over() else float(done * g.block_sums)
+            freed = one.loss + (done + 1) * one.layer
+            self._note(BLOCK, {"activations": -freed, "gathered": 3 * g.block + head, "communication": sums})
 
     def _end_of_backward(self, one: _Stage, action: Action) -> None:
         """What a stage's backward leaves to the last: the embedding's gradient, and the sums of the root."""

@@ -60,3 +60,20 @@ def split_waits(s: Shape, width: int) -> int:
 def block_backward(s: Shape, width: int) -> int:
     """Gradients that flow through a feed-forward part of this inner width, and of hidden states around it."""
     return 3 * s.element * s.tokens * width + 2 * s.hidden + (s.entered if s.sequence else 0)
+
+
+def attention_backward(s: Shape) -> int:
+    """Gradients of queries, keys and values; over split sequences they are added up in fp32, with others' keys there.
+
+    A ring holds two blocks of keys and values and three of their gradients; gathered, keys and values are there whole,
+    as they came and in order, and so are their gradients.
+    """
+    layout, m = s.layout, s.model
+    queries = s.tokens * s.heads * m.head_dim
+    keys = s.tokens * s.kv_heads * 2 * m.head_dim
+    around = 2 * s.hidden + s.element * queries
+    if layout.context == 1 or layout.context_kind == "ulysses":
+        return around + s.element * (queries + keys)
+    if layout.context_kind == "ring":
+        return around + WIDE * queries + keys * (2 * s.element + 3 * WIDE)
+    return around + WIDE * queries + layout.context * keys * (2 * s.element + 2 * WIDE)

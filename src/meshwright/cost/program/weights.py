@@ -64,8 +64,8 @@ class Gathered:
 
     forward: int
     """Whole parameters, from the first forward on."""
-    blocks: int
-    """Whole parameters of the blocks at work, beside those."""
+    block: int
+    """Whole parameters of one block, where blocks are gathered one by one: as many bytes as their gradients have."""
     block_sums: int
     """Buffers of a block's gradients on their way to their shards."""
     root_sums: int
@@ -83,7 +83,7 @@ def gathered_of(s: Shape, w: Weights, *, adds_up: bool) -> Gathered:
     waits = layout.zero_stage == 1 or layout.stages > 1
     return Gathered(
         forward=s.element * (w.all if whole else w.root),
-        blocks=0 if whole else 3 * s.element * w.block,  # this one, the next one and what it arrives in
+        block=0 if whole else s.element * w.block,
         block_sums=WIDE * w.block,
         root_sums=WIDE * w.root,
         sums=WIDE * w.all if waits and adds_up else 0,

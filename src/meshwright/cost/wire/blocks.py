@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.cost.wire.context import Attention, context_backward, context_forward, context_replay
 from meshwright.cost.wire.event import Event
 from meshwright.cost.wire.options import WireOptions
@@ -16,7 +18,7 @@ _INDEX = 8
 def block(model: Model, layout: Layout, n: Tokens, o: WireOptions, layer: int) -> Passes:
     """One layer, with what the layout's recomputation runs again."""
     attention = _attention(model, layout, n, o)
-    found = enter(layout, n, o.activation)
+    found = _enter_attention(model, layout, n, o)
     found.add(Passes(context_forward(attention), context_backward(attention)))
     found.add(leave(layout, n, o.activation))
     rest = len(found.forward)
@@ -43,9 +45,21 @@ def _attention(model: Model, layout: Layout, n: Tokens, o: WireOptions) -> Atten
         heads=model.heads // t,
         kv_heads=max(model.kv_heads // t, 1),
         head_dim=model.head_dim,
+        value_dim=model.latent.v_head_dim if model.latent else model.head_dim,
         element=o.activation,
         documents=o.documents,
     )
+
+
+def _enter_attention(model: Model, layout: Layout, n: Tokens, o: WireOptions) -> Passes:
+    """Hidden states; of latent attention the latents, which are narrower (arXiv:2405.04434 section 2.1)."""
+    m = model.latent
+    if m is None:
+        return enter(layout, n, o.activation)
+    found = Passes()
+    for width in (m.q_lora_rank or n.hidden, m.kv_lora_rank + m.qk_rope_head_dim):
+        found.add(enter(layout, replace(n, hidden=width), o.activation))
+    return found
 
 
 def _mlp(layout: Layout, n: Tokens, o: WireOptions) -> Passes:

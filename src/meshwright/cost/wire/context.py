@@ -1,6 +1,6 @@
 """Context: what attention over split sequences sends, for one layer and micro-batch (`modes.context`).
 
-A rank holds t tokens; K = 2 · t · key/value heads · head_dim are the numbers of its keys and values.
+A rank holds t tokens; K = t · key/value heads · (key + value width) are the numbers of its keys and values.
 
 | kind | forward | backward | source |
 | --- | --- | --- | --- |
@@ -32,6 +32,8 @@ class Attention:
     kv_heads: int
     """Both of this tensor rank."""
     head_dim: int
+    """Of queries and keys."""
+    value_dim: int
     element: int
     """Bytes of an activation."""
     documents: bool = False
@@ -39,7 +41,7 @@ class Attention:
     @property
     def block(self) -> int:
         """K: numbers in the rank's keys and values."""
-        return 2 * self.tokens * self.kv_heads * self.head_dim
+        return self.tokens * self.kv_heads * (self.head_dim + self.value_dim)
 
     @property
     def wide(self) -> int:
@@ -82,6 +84,6 @@ def context_replay(a: Attention) -> list[Event]:
 
 def _trades(a: Attention) -> list[Event]:
     copied = math.lcm(a.kv_heads, a.ranks)
-    there = a.tokens * (a.heads + 2 * copied) * a.head_dim * a.element
-    back = a.tokens * a.heads * a.head_dim * a.element
+    there = a.tokens * (a.heads * a.head_dim + copied * (a.head_dim + a.value_dim)) * a.element
+    back = a.tokens * a.heads * a.value_dim * a.element
     return [Event("context", "all-to-all", a.ranks, there), Event("context", "all-to-all", a.ranks, back)]

@@ -62,9 +62,10 @@ def _sequence(kind: str, group: dist.ProcessGroup) -> Kernel:
     attention = ring_attention if kind == "ring" else allgather_attention
 
     def kernel(
-        q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor
-    ) -> Tensor:
-        seats = take_seats(group, kind, q, causal, window)
+        q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor,
+        scale: float | None = None,
+    ) -> Tensor:  # fmt: skip
+        seats = take_seats(group, kind, q, causal, window, scale)
         return attention(q, k, v, seats, gather_documents(documents, seats))
 
     return kernel
@@ -72,15 +73,16 @@ def _sequence(kind: str, group: dist.ProcessGroup) -> Kernel:
 
 def _ulysses(group: dist.ProcessGroup, inner: Kernel | None) -> Kernel:
     def kernel(
-        q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor
-    ) -> Tensor:
+        q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor,
+        scale: float | None = None,
+    ) -> Tensor:  # fmt: skip
         if documents is not None:
             documents = gather_sequence(documents, group)
         if inner is not None:
             positions = gather_sequence(positions, group)
         return ulysses_attention(
             q, k, v, group, inner or whole_attention, causal=causal, window=window, documents=documents,
-            positions=positions,
+            positions=positions, scale=scale,
         )  # fmt: skip
 
     return kernel

@@ -40,7 +40,7 @@ def attend(
     none gets 0 and -inf. `kernel`: instead of the fastest that takes this device, dtype and mask.
     """
     _check(q, k, causal, mask)
-    kernel = kernel or choose_kernel(q, mask)
+    kernel = kernel or choose_kernel(q, v, mask)
     scale = scale or 1.0 / math.sqrt(q.shape[-1])
     q, k, v = _dense(q), _dense(k), _dense(v)
     if mask is None:
@@ -69,7 +69,7 @@ def attend_backward(
     `grad`, `out` and `lse` are of the whole softmax (all keys), the rest is as for `attend`.
     """
     _check(q, k, causal, mask)
-    kernel = kernel or choose_kernel(q, mask)
+    kernel = kernel or choose_kernel(q, v, mask)
     scale = scale or 1.0 / math.sqrt(q.shape[-1])
     bias = None
     if mask is not None:
@@ -79,12 +79,14 @@ def attend_backward(
     return kernel.backward(_dense(grad), _dense(q), _dense(k), _dense(v), _dense(out), lse, bias, causal, scale)
 
 
-def choose_kernel(q: Tensor, mask: Tensor | None) -> type[BlockKernel]:
-    """The fastest kernel for this device, dtype and mask."""
-    if not on_accelerator(q.device) and q.is_floating_point():
+def choose_kernel(q: Tensor, v: Tensor, mask: Tensor | None) -> type[BlockKernel]:
+    """The fastest kernel for this device, dtype, mask and widths."""
+    narrow, alike = v.shape[-1] <= q.shape[-1], v.shape[-1] == q.shape[-1]
+    if not on_accelerator(q.device) and q.is_floating_point() and narrow:
         return CpuFlash
     if q.device.type == "cuda" or stands_in():
-        if mask is None and q.dtype in (torch.float16, torch.bfloat16) and q.shape[-1] <= _FLASH_DIM and _ampere(q):
+        short = q.dtype in (torch.float16, torch.bfloat16) and q.shape[-1] <= _FLASH_DIM
+        if mask is None and short and alike and _ampere(q):
             return CudaFlash
         if q.dtype in (torch.float16, torch.bfloat16, torch.float32):
             return CudaEfficient

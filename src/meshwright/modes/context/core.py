@@ -19,6 +19,8 @@ class Rule:
     causal: bool
     window: int
     """Tokens seen, itself among them; 0: all."""
+    scale: float | None = None
+    """What scores are multiplied by; None: 1/√dim."""
 
 
 def add_block(
@@ -32,6 +34,7 @@ def add_block(
             v[:, :, piece.key : piece.key_stop],
             causal=piece.kind == "causal",
             mask=_mask(piece, rule, documents, q.device),
+            scale=rule.scale,
         )
         merge.add(piece.row, piece.row_stop, out, lse)
 
@@ -45,11 +48,16 @@ def add_block_gradients(
         grad, q, out, lse = (t[:, :, piece.row : piece.row_stop] for t in saved)
         found = attend_backward(
             grad, q, k[:, :, piece.key : piece.key_stop], v[:, :, piece.key : piece.key_stop], out, lse,
-            causal=piece.kind == "causal", mask=_mask(piece, rule, documents, q.device),
+            causal=piece.kind == "causal", mask=_mask(piece, rule, documents, q.device), scale=rule.scale,
         )  # fmt: skip
         dq[:, :, piece.row : piece.row_stop] += found[0]
         dk[:, :, piece.key : piece.key_stop] += found[1]
         dv[:, :, piece.key : piece.key_stop] += found[2]
+
+
+def sides(block: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Of keys and values side by side [batch, kv_heads, seq, width + width of values]: both, not copied."""
+    return block[..., :width], block[..., width:]
 
 
 def wide_zeros(x: Tensor) -> Tensor:

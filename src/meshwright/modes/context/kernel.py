@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Kernel(Protocol):
-    """Attention of q [batch, heads, seq, dim] to k and v [batch, kv_heads, seq, dim]."""
+    """Attention of q [batch, heads, seq, dim] to k and v [batch, kv_heads, seq, dim]; v may have another dim."""
 
     def __call__(
         self,
@@ -20,8 +20,11 @@ class Kernel(Protocol):
         window: int,
         documents: Tensor | None,
         positions: Tensor,
+        scale: float | None = None,
     ) -> Tensor:
-        """The values' weighted means, like q. `window`: tokens seen, itself among them; 0: all.
+        """The values' weighted means. `window`: tokens seen, itself among them; 0: all.
+
+        `scale`: what scores are multiplied by; None: 1/√dim.
 
         `documents` and `positions` are [batch, seq]; tokens see their own document only.
         """

@@ -2,7 +2,8 @@
 
 `F.scaled_dot_product_attention` drops the log-sum-exp, without which partial results cannot be added up, so the aten
 operators below it are called. Shapes: q, out [batch, heads, queries, dim]; k, v [batch, kv_heads, keys, dim];
-lse [batch, heads, queries]; bias broadcastable to [batch, heads, queries, keys].
+lse [batch, heads, queries]; bias broadcastable to [batch, heads, queries, keys]. v, and so out, may have another dim
+where a kernel says so.
 """
 
 from __future__ import annotations
@@ -42,24 +43,29 @@ class BlockKernel(Protocol):
 
 
 class CpuFlash:
-    """PyTorch's flash attention for CPUs: float64, float32, bfloat16, float16; grouped heads; any bias."""
+    """PyTorch's flash attention for CPUs: float64, float32, bfloat16, float16; grouped heads; any bias.
+
+    It wants all of one width: narrower values are filled up with zeros.
+    """
 
     @staticmethod
     def forward(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor]:
+        dim, v = v.shape[-1], _widened(v, q)
         out, lse = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
-        return out, lse
+        return out[..., :dim], lse
 
     @staticmethod
     def backward(
         grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bias: Tensor | None, causal: bool,
         scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        dim, (grad, v, out) = v.shape[-1], (_widened(t, q) for t in (grad, v, out))
         dq, dk, dv = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad, q, k, v, out, lse, 0.0, causal, attn_mask=bias, scale=scale
         )
-        return dq, dk, dv
+        return dq, dk, dv[..., :dim]
 
 
 class CudaFlash:
@@ -92,13 +98,14 @@ class CudaFlash:
 
 
 class CudaEfficient:
-    """Memory-efficient attention (arXiv:2112.05682): float32 too, any bias; grouped heads are repeated."""
+    """Memory-efficient attention (arXiv:2112.05682): float32 too, any bias, values of another width; grouped heads are
+    repeated."""
 
     @staticmethod
     def forward(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor]:
-        dim, groups = q.shape[-1], q.shape[1] // k.shape[1]
+        dim, groups = v.shape[-1], q.shape[1] // k.shape[1]
         k, v = repeat_heads(k, groups), repeat_heads(v, groups)
         q, k, v = (_pad_last(t, _DIM_ALIGNMENT) for t in (q, k, v))
         out, lse = aten._scaled_dot_product_efficient_attention(
@@ -111,7 +118,7 @@ class CudaEfficient:
         grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bias: Tensor | None, causal: bool,
         scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        dim, groups = q.shape[-1], q.shape[1] // k.shape[1]
+        dim, width, groups = q.shape[-1], v.shape[-1], q.shape[1] // k.shape[1]
         k, v = repeat_heads(k, groups), repeat_heads(v, groups)
         grad, q, k, v, out = (_pad_last(t, _DIM_ALIGNMENT) for t in (grad, q, k, v, out))
         # exp(score - inf) = 0 for the rows that only fill up.
@@ -121,7 +128,13 @@ class CudaEfficient:
             grad, q, k, v, _aligned(bias, q, k), out, lse, state, state, 0.0, [True, True, True, False], causal,
             scale=scale,
         )  # fmt: skip
-        return dq[..., :dim], fold_heads(dk[..., :dim], groups), fold_heads(dv[..., :dim], groups)
+        return dq[..., :dim], fold_heads(dk[..., :dim], groups), fold_heads(dv[..., :width], groups)
+
+
+def _widened(x: Tensor, q: Tensor) -> Tensor:
+    """Of the queries' width, with zeros behind."""
+    missing = q.shape[-1] - x.shape[-1]
+    return pad(x, (0, missing)) if missing else x
 
 
 def _pad_last(tensor: Tensor, multiple: int) -> Tensor:

@@ -14,9 +14,11 @@ class Merge:
     Sums are kept in `sum_dtype`. Rows that have seen no key are 0 with log-sum-exp -inf.
     """
 
-    def __init__(self, q: Tensor) -> None:
+    def __init__(self, q: Tensor, width: int) -> None:
+        """Of queries q [batch, heads, queries, dim] and values of `width` numbers."""
         self._dtype = q.dtype
         self._like = q
+        self._width = width
         self._out: Tensor | None = None
         self._lse: Tensor | None = None
 
@@ -41,8 +43,9 @@ class Merge:
 
     def _state(self) -> tuple[Tensor, Tensor]:
         if self._out is None or self._lse is None:
-            wide, like = sum_dtype(self._dtype), self._like
-            # Laid out like the queries, token by token, so that the product that comes next needs no copy.
-            self._out = torch.zeros_like(like, dtype=wide)
-            self._lse = torch.full(like.shape[:3], float("-inf"), dtype=wide, device=like.device)
+            wide, (batch, heads, rows) = sum_dtype(self._dtype), self._like.shape[:3]
+            # Laid out token by token, so that the product that comes next needs no copy.
+            out = torch.zeros((batch, rows, heads, self._width), dtype=wide, device=self._like.device)
+            self._out = out.transpose(1, 2)
+            self._lse = torch.full((batch, heads, rows), float("-inf"), dtype=wide, device=self._like.device)
         return self._out, self._lse

@@ -1,7 +1,7 @@
 """Ring attention: keys and values travel round the context ranks, one block a step.
 
 Split: the sequence; each of c ranks holds 1/c of every sequence's tokens in all layers (`split.py`: head and tail).
-Sent, a layer and micro-batch, by each rank, with K = batch × seq/c × kv_heads × head_dim numbers:
+Sent, a layer and micro-batch, by each rank, with K = batch × seq/c × kv_heads × the mean of the two widths numbers:
     forward: (c-1) × 2 K numbers in the activations' dtype (send/recv to the next rank);
     backward: the same again, and (c-1) × 2 K numbers of gradients in float32 (float64 for float64).
 Each step's transfer runs while the block at hand is computed; a causal mask halves that work, alike on all ranks.
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from meshwright.modes.context.core import add_block, add_block_gradients, wide_zeros
+from meshwright.modes.context.core import add_block, add_block_gradients, sides, wide_zeros
 from meshwright.modes.context.merge import Merge
 from meshwright.modes.context.seats import Seats
 
@@ -29,7 +29,7 @@ _GRADIENTS = 1
 
 
 def ring_attention(q: Tensor, k: Tensor, v: Tensor, seats: Seats, documents: Tensor | None) -> Tensor:
-    """This rank's rows of attention: q [batch, heads, seq/c, dim], k and v [batch, kv_heads, seq/c, dim] → like q.
+    """This rank's rows of attention: q [batch, heads, seq/c, dim], k and v [batch, kv_heads, seq/c, dim] → with v's.
 
     `documents` [batch, seq]: of the whole sequence, in its order.
     """
@@ -39,14 +39,14 @@ def ring_attention(q: Tensor, k: Tensor, v: Tensor, seats: Seats, documents: Ten
 class _Ring(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, seats: Seats) -> Tensor:
-        merge, rows = Merge(q), seats.runs(seats.rank)
-        block, coming = torch.stack((k, v)), None
+        merge, rows = Merge(q, v.shape[-1]), seats.runs(seats.rank)
+        block, coming, width = torch.cat((k, v), -1), None, k.shape[-1]
         for step in range(seats.ranks):
             if coming is not None:
                 block = coming.wait()
             coming = _Transfer(block, seats) if step + 1 < seats.ranks else None
             keys = seats.runs((seats.rank - step) % seats.ranks)
-            add_block(merge, q, block[0], block[1], rows, keys, seats.rule, documents)
+            add_block(merge, q, *sides(block, width), rows, keys, seats.rule, documents)
         out, lse = merge.result()
         ctx.save_for_backward(q, k, v, out, lse, documents)
         ctx.seats = seats
@@ -58,7 +58,7 @@ class _Ring(torch.autograd.Function):
         q, k, v, out, lse, documents = ctx.saved_tensors
         seats: Seats = ctx.seats
         saved, rows = (grad, q, out, lse), seats.runs(seats.rank)
-        block, coming, carried = torch.stack((k, v)), None, None
+        block, coming, carried, width = torch.cat((k, v), -1), None, None, k.shape[-1]
         dq, own = wide_zeros(q), wide_zeros(block)
         for step in range(seats.ranks):
             if coming is not None:
@@ -66,14 +66,16 @@ class _Ring(torch.autograd.Function):
             coming = _Transfer(block, seats) if step + 1 < seats.ranks else None
             keys = seats.runs((seats.rank - step) % seats.ranks)
             found = own if step == 0 else wide_zeros(block)
-            add_block_gradients(dq, found[0], found[1], saved, block[0], block[1], rows, keys, seats.rule, documents)
+            sums, held = sides(found, width), sides(block, width)
+            add_block_gradients(dq, *sums, saved, *held, rows, keys, seats.rule, documents)
             if step:
                 # The sum so far comes from the rank that had this block before; after the last step it goes home.
                 found = found if carried is None else found.add_(carried.wait())
                 carried = _Transfer(found, seats, _GRADIENTS)
         if carried is not None:
             own += carried.wait()
-        return dq.to(q.dtype), own[0].to(k.dtype), own[1].to(v.dtype), None, None
+        dk, dv = sides(own, width)
+        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None
 
 
 class _Transfer:

@@ -37,10 +37,12 @@ class Seats:
         return runs(self.seq_len, self.ranks, rank, self.kind)
 
 
-def take_seats(group: dist.ProcessGroup, kind: str, q: Tensor, causal: bool, window: int) -> Seats:
+def take_seats(
+    group: dist.ProcessGroup, kind: str, q: Tensor, causal: bool, window: int, scale: float | None = None
+) -> Seats:
     """The seats of a call with this rank's queries q [batch, heads, seq_len / ranks, dim]."""
     seq_len = q.shape[2] * group.size()
-    return Seats(group, kind, seq_len, Rule(causal, window if 0 < window < seq_len else 0))
+    return Seats(group, kind, seq_len, Rule(causal, window if 0 < window < seq_len else 0, scale))
 
 
 def gather_documents(documents: Tensor | None, seats: Seats) -> Tensor | None:

@@ -37,14 +37,15 @@ def ulysses_attention(
     window: int,
     documents: Tensor | None,
     positions: Tensor,
+    scale: float | None = None,
 ) -> Tensor:
-    """This rank's rows of attention: q [batch, heads, seq/c, dim], k and v [batch, kv_heads, seq/c, dim] → like q.
+    """This rank's rows of attention: q [batch, heads, seq/c, dim], k and v [batch, kv_heads, seq/c, dim] → with v's.
 
     `inner` computes attention of whole sequences on heads/c heads; `documents` and `positions` [batch, seq] are of the
     whole sequence. Raises LayoutError when the ranks do not divide the heads.
     """
     ranks = group.size()
-    batch, heads, seq, dim = q.shape
+    batch, heads, seq, _ = q.shape
     if heads % ranks:
         raise LayoutError(
             f"Ulysses gives each of {ranks} context ranks as many heads; there are {heads} on a tensor rank.",
@@ -52,16 +53,26 @@ def ulysses_attention(
         )
     copies = head_copies(k.shape[1], ranks)
     k, v = repeat_heads(k, copies), repeat_heads(v, copies)
-    # [batch, ranks, heads a rank, seq/c, dim]: what goes to one rank lies together.
-    packed = torch.cat([x.reshape(batch, ranks, -1, seq, dim) for x in (q, k, v)], dim=2)
-    arrived = _trade(packed.transpose(0, 1).contiguous(), group)  # [ranks, batch, heads a rank, seq/c, dim]
-    whole = arrived.permute(1, 2, 0, 3, 4).flatten(2, 3)  # [batch, heads a rank, seq, dim]
-    own, kv = heads // ranks, k.shape[1] // ranks
-    q, k, v = whole[:, :own], whole[:, own : own + kv], whole[:, own + kv :]
-    out = inner(q, k, v, causal=causal, window=window, documents=documents, positions=positions)
-    leaving = out.reshape(batch, own, ranks, seq, dim).permute(2, 0, 1, 3, 4).contiguous()
+    dims = [x.shape[-1] for x in (q, k, v)]
+    counts = [x.shape[1] // ranks for x in (q, k, v)]
+    widths = [count * dim for count, dim in zip(counts, dims, strict=True)]
+    # [ranks, batch, seq/c, all numbers of a token]: what goes to one rank lies together.
+    packed = torch.cat([_by_rank(x, ranks) for x in (q, k, v)], dim=-1)
+    whole = _trade(packed, group).transpose(0, 1).flatten(1, 2)  # [batch, seq, all numbers of a token]
+    q, k, v = (
+        part.reshape(batch, -1, count, dim).transpose(1, 2)
+        for part, count, dim in zip(torch.split(whole, widths, -1), counts, dims, strict=True)
+    )
+    out = inner(q, k, v, causal=causal, window=window, documents=documents, positions=positions, scale=scale)
+    leaving = out.reshape(batch, heads // ranks, ranks, seq, dims[2]).permute(2, 0, 1, 3, 4).contiguous()
     back = _trade(leaving, group)  # [ranks, batch, heads a rank, seq/c, dim], ranks in the order of heads
     return back.transpose(0, 1).flatten(1, 2)
+
+
+def _by_rank(x: Tensor, ranks: int) -> Tensor:
+    """[batch, heads, seq/c, dim] → [ranks, batch, seq/c, heads a rank · dim]."""
+    batch, _, seq, dim = x.shape
+    return x.reshape(batch, ranks, -1, seq, dim).permute(1, 0, 3, 2, 4).flatten(3)
 
 
 def head_copies(kv_heads: int, ranks: int) -> int:

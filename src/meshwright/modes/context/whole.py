@@ -13,17 +13,19 @@ from meshwright.modes.context.merge import Merge
 
 
 def whole_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor | None
-) -> Tensor:
-    """q [batch, heads, seq, dim], k and v [batch, kv_heads, seq, dim] → like q. `positions` do not matter here."""
-    rule = Rule(causal, window if 0 < window < q.shape[2] else 0)
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor | None,
+    scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """q [batch, heads, seq, dim], k and v [batch, kv_heads, seq, dim] → the same with v's dim. `positions` do not
+    matter here."""
+    rule = Rule(causal, window if 0 < window < q.shape[2] else 0, scale)
     return _Whole.apply(q, k, v, documents, rule)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Whole(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, rule: Rule) -> Tensor:
-        merge, runs = Merge(q), ((0, q.shape[2]),)
+        merge, runs = Merge(q, v.shape[-1]), ((0, q.shape[2]),)
         add_block(merge, q, k, v, runs, runs, rule, documents)
         out, lse = merge.result()
         ctx.save_for_backward(q, k, v, out, lse, documents)

@@ -97,7 +97,7 @@ def _start(setup: Setup, log: logging.Logger) -> int:
     if state.step >= config.train.steps:
         log.info(f"all {config.train.steps:,} steps are done: nothing is left to do")
     else:
-        setup.store.check(setup.step.parallel.parts, setup.optimizer.state_parts())
+        setup.store.check(setup.kept, setup.optimizer.state_parts())
     return state.step
 
 

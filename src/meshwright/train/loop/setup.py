@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from meshwright.modes.context import split_batch
 from meshwright.modes.mesh import Mesh, make_mesh
+from meshwright.modes.parts import Part
 from meshwright.train.batch import Batch
 from meshwright.train.checkpoint.architecture import architecture_json
 from meshwright.train.checkpoint.store import CheckpointStore
@@ -50,6 +51,11 @@ class Setup:
         config = replace(self.job.config.optimizer, lr=self.peak_lr)
         host = "optimizer" in self.job.layout.offload
         return make_optimizer(self.step.parallel.parts, config, host=host)
+
+    @property
+    def kept(self) -> list[Part]:
+        """What a checkpoint holds of the model."""
+        return self.step.parallel.parts + self.step.parallel.buffers
 
     @property
     def data_rank(self) -> int:

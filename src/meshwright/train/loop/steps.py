@@ -99,5 +99,5 @@ class Steps:
         except CheckpointError as error:
             logger.warning(f"{error} Training goes on.")
         state = state_of(setup, self.done)
-        setup.store.save(state, setup.step.parallel.parts, setup.optimizer.state_parts(), asynchronous=asynchronous)
+        setup.store.save(state, setup.kept, setup.optimizer.state_parts(), asynchronous=asynchronous)
         self._saved = self.done

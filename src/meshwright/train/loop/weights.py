@@ -32,7 +32,7 @@ def resume(setup: Setup, newest: Path | None) -> TrainState:
     """
     if newest is None:
         return TrainState(seed=setup.job.config.seed)
-    state = setup.store.load(newest, setup.step.parallel.parts, setup.optimizer.state_parts())
+    state = setup.store.load(newest, setup.kept, setup.optimizer.state_parts())
     setup.optimizer.loaded()
     setup.loader.load_state_dict(dict(state.data))
     if setup.scaler is not None and state.loss_scale:
@@ -42,7 +42,7 @@ def resume(setup: Setup, newest: Path | None) -> TrainState:
 
 
 def _load_weights(setup: Setup, path: Path) -> None:
-    parts = setup.step.parallel.parts
+    parts = setup.kept
     if (path / MANIFEST_FILE).is_file():
         setup.store.load(path, parts, weights_only=True, cast=True)
         return

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meshwright.modes.accelerator import on_accelerator
+from meshwright.modes.accelerator import on_accelerator, stands_in
 from meshwright.train.models.architecture import Architecture
 from meshwright.train.models.norms import make_norm
 from meshwright.train.models.positions import rotate
@@ -54,14 +54,19 @@ class Kernel(Protocol):
         window: int,
         documents: Tensor | None,
         positions: Tensor,
+        scale: float | None = None,
     ) -> Tensor:
-        """The values' weighted means [batch, heads, seq, dim]. `window`: tokens seen, itself among them; 0: all."""
+        """The values' weighted means [batch, heads, seq, dim of v]. `window`: tokens seen, itself among them; 0: all.
+
+        `scale`: what scores are multiplied by; None: 1/√dim.
+        """
         ...
 
 
 def sdpa(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int, documents: Tensor | None, positions: Tensor,
+    scale: float | None = None,
+) -> Tensor:  # fmt: skip
     """PyTorch's scaled dot-product attention over whole sequences; a mask is built only where one is needed."""
     seq, grouped = q.shape[2], q.shape[1] != k.shape[1]
     masked = documents is not None or 0 < window < seq
@@ -69,10 +74,29 @@ def sdpa(
         # Of the kernels that take a mask or wide numbers without writing all scores out, none takes grouped heads.
         k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
         grouped = False
-    if not masked:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
-    mask = attention_mask(seq, causal, window, documents, q.device)
-    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
+    mask = attention_mask(seq, causal, window, documents, q.device) if masked else None
+    if v.shape[-1] < q.shape[-1] and (stands_in() or not on_accelerator(q.device)):
+        return _narrow_values(q, k, v, mask, causal, scale)
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=scale, enable_gqa=grouped
+    )
+
+
+def _narrow_values(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    """Values narrower than keys, where PyTorch's choice of a kernel must be helped; as many heads of all."""
+    causal = causal and mask is None
+    if stands_in():
+        # What PyTorch chooses on a GPU, whose flash kernels want all of one width.
+        bias = None if mask is None else q.new_zeros(mask.shape).masked_fill_(~mask, float("-inf"))
+        if bias is not None:
+            bias = bias.expand(q.shape[0], q.shape[1], -1, -1)
+        attend = torch.ops.aten._scaled_dot_product_efficient_attention
+        return attend(q, k, v, bias, True, 0.0, causal, scale=scale)[0]  # type: ignore[no-any-return]
+    # The fused kernel for CPUs wants all of one width, else all scores are written out. Zeros change no sum.
+    width = v.shape[-1]
+    v = functional.pad(v, (0, q.shape[-1] - width))
+    out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+    return out[..., :width]
 
 
 def attention_mask(seq: int, causal: bool, window: int, documents: Tensor | None, device: torch.device) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from meshwright.train.models.architecture import Architecture
 from meshwright.train.models.attention import Attention, Context
+from meshwright.train.models.latent_attention import LatentAttention
 from meshwright.train.models.mlp import Mlp
 from meshwright.train.models.moe import Moe
 from meshwright.train.models.norms import make_norm
@@ -18,7 +19,7 @@ class Block(nn.Module):
     def __init__(self, a: Architecture, layer: int, device: torch.device | str, dtype: torch.dtype) -> None:
         super().__init__()
         self.attention_norm = make_norm(a, a.model.hidden, device, dtype)
-        self.attention = Attention(a, layer, device, dtype)
+        self.attention = (Attention if a.model.latent is None else LatentAttention)(a, layer, device, dtype)
         self.mlp_norm = make_norm(a, a.model.hidden, device, dtype)
         if a.model.is_moe_layer(layer):
             self.moe = Moe(a, device, dtype)

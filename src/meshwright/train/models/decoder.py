@@ -1,4 +1,4 @@
-"""Decoder: one causal transformer for GPT-2, Llama and their kin, dense or mixture of experts.
+"""Decoder: one causal transformer for GPT-2, Llama, DeepSeek and their kin, dense or mixture of experts.
 
 It knows nothing of distribution. Its `recipe` names the modules for those that do.
 """
@@ -63,7 +63,7 @@ class Decoder(nn.Module):
         if a.rope is not None:
             # float32 as in transformers, whatever the weights are cast to; float64 where everything is.
             dtype = torch.promote_types(next(self.parameters()).dtype, torch.float32)
-            rope = tables(a.rope, a.model.head_dim, positions, dtype)
+            rope = tables(a.rope, a.rope_dim, positions, dtype)
         sequence_of = None
         if a.balance_coefficient and a.model.moe_layers and torch.is_grad_enabled():
             batch, seq = positions.shape
@@ -78,6 +78,16 @@ def parameter_shapes(architecture: Architecture) -> Mapping[str, tuple[int, ...]
     return MappingProxyType({name: tuple(parameter.shape) for name, parameter in whole.named_parameters()})
 
 
+@functools.lru_cache(maxsize=8)
+def weight_shapes(architecture: Architecture) -> Mapping[str, tuple[int, ...]]:
+    """The same, and then the buffers: all that a checkpoint holds."""
+    e, shapes = architecture.model.experts, dict(parameter_shapes(architecture))
+    if e is not None and architecture.routing.corrected:
+        mixtures = (i for i in range(architecture.model.layers) if architecture.model.is_moe_layer(i))
+        shapes |= {f"layers.{i}.moe.router.correction": (e.count,) for i in mixtures}
+    return MappingProxyType(shapes)
+
+
 def make_recipe(a: Architecture) -> Recipe:
     """Where each parallel mode applies in a Decoder of this architecture."""
     m = a.model
@@ -85,12 +95,7 @@ def make_recipe(a: Architecture) -> Recipe:
         "embed.tokens": "embedding",
         **({"embed.positions": "positions"} if m.positions == "learned" else {}),
         "layers.*.attention_norm": "sequence",
-        "layers.*.attention": "enter",
-        "layers.*.attention.q": "column",
-        "layers.*.attention.k": "columns_kv",
-        "layers.*.attention.v": "columns_kv",
-        **({"layers.*.attention.q_norm": "partial", "layers.*.attention.k_norm": "partial"} if a.per_head else {}),
-        "layers.*.attention.o": "row",
+        **{f"layers.*.attention{part}": style for part, style in _attention(a).items()},
         "layers.*.mlp_norm": "sequence",
         **(_mlp("layers.*.mlp", m.gated_mlp) if m.moe_layers < m.layers else {}),
         **(_moe(a) if m.moe_layers else {}),
@@ -104,8 +109,20 @@ def make_recipe(a: Architecture) -> Recipe:
         attention="layers.*.attention",
         core="layers.*.attention",
         experts="layers.*.moe" if m.moe_layers else None,
+        buffers=("layers.*.moe.router.correction",) if m.moe_layers and a.routing.corrected else (),
         draws=False,
     )
+
+
+def _attention(a: Architecture) -> dict[str, str]:
+    if a.model.latent is None:
+        norms = {".q_norm": "partial", ".k_norm": "partial"} if a.per_head else {}
+        return {"": "enter", ".q": "column", ".k": "columns_kv", ".v": "columns_kv", **norms, ".o": "row"}
+    narrow = {".q_down": "sequence", ".q_norm": "sequence", ".q_up": "column"}
+    query = narrow if a.model.latent.q_lora_rank else {".q": "column"}
+    # The latents are narrower than hidden states: they are what is gathered, for each rank's heads.
+    keys = {".kv_down": "sequence", ".kv_whole": "enter", ".kv_norm": "partial", ".kv_up": "column"}
+    return {".q_whole": "enter", **query, **keys, ".o": "row"}
 
 
 def _mlp(name: str, gated: bool) -> dict[str, str]:

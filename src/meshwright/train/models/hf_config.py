@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.spec.errors import ModelError
+from meshwright.spec.model import LatentAttention
 from meshwright.train.models.architecture import Architecture
+from meshwright.train.models.positions import Rope
 
 CLASSES = {
     "gpt2": "GPT2LMHeadModel",
@@ -16,6 +18,8 @@ CLASSES = {
     "mixtral": "MixtralForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
 }
 """`model_type` → the class in transformers that computes it."""
 _ACTIVATIONS = {"gelu_tanh": "gelu_new"}
@@ -80,16 +84,19 @@ def _llama(a: Architecture, family: str) -> dict[str, Any]:
         "sliding_window": max(windowed) if windowed else None,
         **_rope(a),
     }
-    if m.head_dim * m.heads != m.hidden or family in ("qwen3", "qwen3_moe"):
+    if m.latent is None and (m.head_dim * m.heads != m.hidden or family in ("qwen3", "qwen3_moe")):
         numbers["head_dim"] = m.head_dim
     if family in ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe"):
         numbers["use_sliding_window"] = bool(windowed)
     if family in ("qwen2", "qwen3", "qwen2_moe") and windowed:
         numbers["layer_types"] = ["sliding_attention" if w else "full_attention" for w in a.windows]
-    if family in ("llama", "qwen3", "qwen3_moe"):
+    if family in ("llama", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3"):
         numbers["attention_bias"] = m.qkv_bias
     if family == "llama":
         numbers["mlp_bias"] = m.mlp_bias
+    if m.latent is not None:
+        assert a.rope is not None
+        return {**numbers, **_latent(m.latent, a.rope), **_deepseek_experts(a)}
     return {**numbers, **_experts(a, family)}
 
 
@@ -99,6 +106,8 @@ def _rope(a: Architecture) -> dict[str, Any]:
     if r.kind == "default":
         return {"rope_theta": r.theta, "rope_scaling": None}
     scaling: dict[str, Any] = {"rope_type": r.kind, "factor": r.factor}
+    if r.mscale_all_dim:
+        scaling["mscale_all_dim"] = r.mscale_all_dim
     if r.kind != "linear":
         scaling["original_max_position_embeddings"] = r.original_positions
     if r.kind == "llama3":
@@ -107,6 +116,43 @@ def _rope(a: Architecture) -> dict[str, Any]:
         scaling |= {"beta_fast": r.beta_fast, "beta_slow": r.beta_slow, "attention_factor": r.attention_factor}
         scaling["truncate"] = r.truncate
     return {"rope_theta": r.theta, "rope_scaling": scaling}
+
+
+def _latent(m: LatentAttention, r: Rope) -> dict[str, Any]:
+    return {
+        "q_lora_rank": m.q_lora_rank or None,
+        "kv_lora_rank": m.kv_lora_rank,
+        "qk_nope_head_dim": m.qk_nope_head_dim,
+        "qk_rope_head_dim": m.qk_rope_head_dim,
+        "v_head_dim": m.v_head_dim,
+        "rope_interleave": r.neighbours,
+    }
+
+
+def _deepseek_experts(a: Architecture) -> dict[str, Any]:
+    e, r = a.model.experts, a.routing
+    if e is None:
+        raise ModelError(f"{a.model.name}: transformers has latent attention in mixtures of experts only.")
+    if len(e.dense_layers) or not e.shared_ffn_hidden:
+        raise ModelError(f"{a.model.name}: in transformers all layers behind the first dense ones are mixtures with "
+                         "a shared expert.")  # fmt: skip
+    method = "noaux_tc" if r.corrected else "group_limited_greedy" if r.groups > 1 else "greedy"
+    return {
+        "n_routed_experts": e.count,
+        "num_experts_per_tok": e.per_token,
+        "moe_intermediate_size": e.ffn_hidden,
+        "n_shared_experts": e.shared_ffn_hidden // e.ffn_hidden,
+        "first_k_dense_replace": e.first_dense_layers,
+        "n_group": r.groups,
+        "topk_group": r.groups_kept,
+        "topk_method": method,
+        "scoring_func": r.scores,
+        "routed_scaling_factor": r.scale,
+        "norm_topk_prob": a.renormalise,
+        "aux_loss_alpha": a.balance_coefficient,
+        # No module for multi-token prediction is written.
+        "num_nextn_predict_layers": 0,
+    }
 
 
 def _experts(a: Architecture, family: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.train.models.architecture import Architecture
-from meshwright.train.models.decoder import parameter_shapes
+from meshwright.train.models.decoder import weight_shapes
 
 Shape = tuple[int, ...]
 
@@ -34,13 +34,13 @@ Form = tuple[Piece, ...]
 
 
 def forms(a: Architecture, name: str) -> tuple[Form, ...]:
-    """The forms in which checkpoints hold our parameter `name`, the written one first.
+    """The forms in which checkpoints hold our parameter (or buffer) `name`, the written one first.
 
     Raises KeyError for a name that the Decoder of this architecture does not have.
     """
     if name == "head.weight" and a.model.tied_embeddings:
         name = "embed.tokens.weight"
-    shape = parameter_shapes(a)[name]
+    shape = weight_shapes(a)[name]
     if a.model.family in ("gpt2", "megatron"):
         written = _gpt2(a, name, shape)
         # The first GPT-2 files on the hub have no prefix.
@@ -75,13 +75,27 @@ _INSIDE = {
     "moe.shared_gate": "mlp.shared_expert_gate",
     "moe.router": "mlp.gate",
 }
+_DEEPSEEK = {
+    **{f"attention.{p}": f"self_attn.{p}_proj" for p in "qo"},
+    "attention.q_down": "self_attn.q_a_proj",
+    "attention.q_norm": "self_attn.q_a_layernorm",
+    "attention.q_up": "self_attn.q_b_proj",
+    "attention.kv_down": "self_attn.kv_a_proj_with_mqa",
+    "attention.kv_norm": "self_attn.kv_a_layernorm",
+    "attention.kv_up": "self_attn.kv_b_proj",
+    **{f"moe.shared.{p}": f"mlp.shared_experts.{p}_proj" for p in ("gate", "up", "down")},
+}
+"""Where they differ from the names inside other layers."""
 
 
 def _llama(a: Architecture, parts: list[str]) -> str:
     *path, last = parts
     if path[0] != "layers":
         return f"{_OUTSIDE['.'.join(path)]}.{last}"
-    inside = _INSIDE[".".join(path[2:])]
+    if last == "correction":
+        return f"model.layers.{path[1]}.mlp.gate.e_score_correction_bias"
+    names = {**_INSIDE, **_DEEPSEEK} if a.model.latent is not None else _INSIDE
+    inside = names[".".join(path[2:])]
     if a.model.family == "mixtral" and inside == "mlp.gate":
         inside = "block_sparse_moe.gate"
     return f"model.layers.{path[1]}.{inside}.{last}"
@@ -130,7 +144,10 @@ def _gpt2(a: Architecture, name: str, shape: Shape) -> Form:
 
 def is_ignorable(a: Architecture, tensor: str) -> bool:
     """Whether a tensor in a checkpoint is no parameter: attention masks and rotary tables that old files keep, and the
-    head of a model whose head is its embedding."""
+    head of a model whose head is its embedding, and the modules that predict further tokens (DeepSeek-V3's layer
+    behind the last)."""
     if tensor == "lm_head.weight":
         return a.model.tied_embeddings
+    if a.model.latent is not None and tensor.startswith(f"model.layers.{a.model.layers}."):
+        return True
     return tensor.endswith((".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"))

@@ -1,7 +1,7 @@
 """Rotary positions (RoFormer, arXiv:2104.09864 equation 15) with the scalings of long-context models.
 
 Frequencies follow `transformers`, so that its checkpoints mean the same here: of a head's `dim` numbers, i and
-i + dim/2 are one pair that turns by position · frequency i.
+i + dim/2 are one pair that turns by position · frequency i; where pairs are neighbours (DeepSeek), 2i and 2i + 1.
 """
 
 from __future__ import annotations
@@ -34,6 +34,20 @@ class Rope:
     truncate: bool = True
     attention_factor: float = 1.0
     """What cosine and sine are multiplied by (yarn)."""
+    mscale_all_dim: float = 0.0
+    """Of latent attention: how much stretching scales the scores of attention besides."""
+    neighbours: bool = False
+    """The numbers 2i and 2i + 1 are a pair, not i and i + dim/2."""
+
+    @property
+    def score_factor(self) -> float:
+        """What the scores of attention are multiplied by besides."""
+        return yarn_scale(self.factor, self.mscale_all_dim) ** 2
+
+
+def yarn_scale(factor: float, by: float) -> float:
+    """0.1 · by · ln(factor) + 1 (arXiv:2309.00071 equation 22); 1 for a context that was not stretched."""
+    return 0.1 * by * math.log(factor) + 1.0
 
 
 def frequencies(rope: Rope, dim: int, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -107,3 +121,11 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`x` [batch, seq, heads, dim] turned by its positions' angles, computed in the tables' precision."""
     return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def parted(x: Tensor) -> Tensor:
+    """`x` […, dim] whose pairs are neighbours, with the first ones of all pairs before the second ones.
+
+    Queries and keys in one order have the same scores in any.
+    """
+    return x.view(*x.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2)

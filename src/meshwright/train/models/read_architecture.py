@@ -11,6 +11,7 @@ from meshwright.spec.model import Model
 from meshwright.spec.model_config import read_config
 from meshwright.train.models.architecture import Architecture
 from meshwright.train.models.read_rope import number, read_rope
+from meshwright.train.models.read_routing import CORRECTION, balance_coefficient, read_routing, renormalise
 
 EPS = {
     "gpt2": 1e-5,
@@ -22,6 +23,8 @@ EPS = {
     "mixtral": 1e-5,
     "qwen2_moe": 1e-6,
     "qwen3_moe": 1e-6,
+    "deepseek_v2": 1e-6,
+    "deepseek_v3": 1e-6,
 }
 """The families that the Decoder computes, with the norm's epsilon where the configuration has none (transformers)."""
 THETA = {"mixtral": 1e6}
@@ -59,15 +62,18 @@ def make_architecture(model: Model, config: Mapping[str, Any], where: str) -> Ar
     reader = ConfigReader(config, where)
     if config.get("quantization_config") is not None:
         raise ModelError(f"{where}: quantised weights (quantization_config) are not trained.")
-    rotary = model.positions == "rotary"
+    rotary, latent = model.positions == "rotary", model.latent is not None
     return Architecture(
         model=model,
         norm_eps=number(reader, EPS[model.family], "rms_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
         activation=_activation(reader, model),
         windows=_windows(reader, model),
-        rope=read_rope(reader, THETA.get(model.family, 10000.0), model.max_positions) if rotary else None,
-        renormalise=model.family == "mixtral" or reader.boolean("norm_topk_prob", False),
-        balance_coefficient=number(reader, 0.001, "router_aux_loss_coef") if model.moe_layers else 0.0,
+        rope=read_rope(reader, THETA.get(model.family, 10000.0), model.max_positions, latent=latent)
+        if rotary
+        else None,
+        renormalise=renormalise(reader, model),
+        routing=read_routing(reader, model),
+        balance_coefficient=balance_coefficient(reader, model),
         init_std=number(reader, 0.02, "initializer_range"),
         notes=_notes(reader, model),
         config={str(k): v for k, v in config.items() if not str(k).startswith("_")},
@@ -77,7 +83,6 @@ def make_architecture(model: Model, config: Mapping[str, Any], where: str) -> Ar
 def check_computable(model: Model, where: str) -> None:
     """Raise ModelError, with the reason where there is a known one, for a model that the Decoder does not compute."""
     reasons = {
-        "multi-head latent attention": model.latent is not None,
         "ALiBi positions": model.positions == "alibi",
         "attention and feed-forward side by side": model.parallel_block,
         "attention sinks": model.attention_sinks,
@@ -88,15 +93,18 @@ def check_computable(model: Model, where: str) -> None:
         "a norm after the embedding": model.embedding_norm,
         "no final norm": not model.final_norm,
         "biases of experts or router": model.experts is not None
-        and (model.experts.router_bias or model.experts.expert_bias),
+        and (model.experts.expert_bias or (model.experts.router_bias and model.family != "deepseek_v3")),
         "ungated experts": model.experts is not None and not model.gated_mlp,
     }
     found = [reason for reason, there in reasons.items() if there]
     if found or model.family not in EPS:
         what = f"has {', '.join(found)}, which" if found else f"is of the family {model.family}, which"
         raise ModelError(f"{where}: the model {what} the decoder does not compute exactly.", legal=tuple(EPS))
-    if model.positions == "rotary" and model.head_dim % 2:
-        raise ModelError(f"{where}: head_dim is {model.head_dim}, but rotary positions turn pairs of numbers.")
+    key, turning = (
+        ("head_dim", model.head_dim) if model.latent is None else ("qk_rope_head_dim", model.latent.qk_rope_head_dim)
+    )
+    if model.positions == "rotary" and turning % 2:
+        raise ModelError(f"{where}: {key} is {turning}, but rotary positions turn pairs of numbers.")
 
 
 def _activation(reader: ConfigReader, model: Model) -> str:
@@ -141,4 +149,6 @@ def _notes(reader: ConfigReader, model: Model) -> tuple[str, ...]:
     if number(reader, 0.0, "router_jitter_noise"):
         raise reader.error("router_jitter_noise", reader.config["router_jitter_noise"], "0")
     dropped = [f"{key} = {reader.config[key]}" for key in DROPOUTS if number(reader, 0.0, key)]
-    return model.warnings + ((f"no dropout is applied ({', '.join(dropped)})",) if dropped else ())
+    notes = model.warnings + ((f"no dropout is applied ({', '.join(dropped)})",) if dropped else ())
+    corrected = model.experts is not None and model.experts.router_bias
+    return notes + ((CORRECTION,) if corrected else ())

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 from meshwright.spec.config_reader import ConfigReader, shorten
 from meshwright.spec.errors import ModelError
-from meshwright.train.models.positions import ROPE_KINDS, Rope
+from meshwright.train.models.positions import ROPE_KINDS, Rope, yarn_scale
 
 LARGEST = 1e15
 
 
-def read_rope(reader: ConfigReader, theta: float, max_positions: int) -> Rope:
+def read_rope(reader: ConfigReader, theta: float, max_positions: int, *, latent: bool = False) -> Rope:
     """From `rope_parameters` (transformers 5), else from `rope_theta` and `rope_scaling`.
 
     `theta` and `max_positions` stand for the base and the original context length where the configuration has none.
+    `latent`: of latent attention, whose pairs are neighbours unless `rope_interleave` is false, and whose stretched
+    scores `mscale_all_dim` scales.
     Raises ModelError for a kind that is not computed and for impossible numbers.
     """
     new = reader.find("rope_parameters")[1] is not None
@@ -29,20 +29,22 @@ def read_rope(reader: ConfigReader, theta: float, max_positions: int) -> Rope:
     theta = number(inner, number(reader, theta, "rope_theta", "rotary_base"), "rope_theta")
     if theta <= 1:
         raise inner.error("rope_theta", theta, "above 1")
+    neighbours = latent and reader.boolean("rope_interleave", True)
     if kind == "default":
-        return Rope(theta)
+        return Rope(theta, neighbours=neighbours)
     factor = number(inner, 0.0, "factor")
     if factor < 1:
         raise inner.error("factor", inner.config.get("factor"), "a number from 1")
+    all_dim = number(inner, 0.0, "mscale_all_dim") if latent else 0.0
     if kind == "linear":
-        return Rope(theta, kind, factor)
+        return Rope(theta, kind, factor, mscale_all_dim=all_dim, neighbours=neighbours)
     original = reader.integer("original_max_position_embeddings", default=max_positions)
     original = inner.integer("original_max_position_embeddings", default=original)
     if kind == "llama3":
         low, high = number(inner, 1.0, "low_freq_factor"), number(inner, 4.0, "high_freq_factor")
         if not 0 < low < high:
             raise inner.error("high_freq_factor", high, f"above low_freq_factor, {low}")
-        return Rope(theta, kind, factor, original, low, high)
+        return Rope(theta, kind, factor, original, low, high, mscale_all_dim=all_dim, neighbours=neighbours)
     fast, slow = number(inner, 32.0, "beta_fast"), number(inner, 1.0, "beta_slow")
     if not 0 < slow <= fast:
         raise inner.error("beta_slow", slow, f"above 0 and at most beta_fast, {fast}")
@@ -55,17 +57,16 @@ def read_rope(reader: ConfigReader, theta: float, max_positions: int) -> Rope:
         beta_slow=slow,
         truncate=inner.boolean("truncate", True),
         attention_factor=_yarn_attention(inner, factor),
+        mscale_all_dim=all_dim,
+        neighbours=neighbours,
     )
 
 
 def _yarn_attention(reader: ConfigReader, factor: float) -> float:
     """What cosine and sine are multiplied by (arXiv:2309.00071 equation 22, and DeepSeek's `mscale`)."""
-
-    def scale(by: float) -> float:
-        return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
-
     mscale, all_dim = number(reader, 0.0, "mscale"), number(reader, 0.0, "mscale_all_dim")
-    inferred = scale(mscale) / scale(all_dim) if mscale and all_dim else scale(1.0)
+    both = mscale and all_dim
+    inferred = yarn_scale(factor, mscale) / yarn_scale(factor, all_dim) if both else yarn_scale(factor, 1.0)
     return number(reader, inferred, "attention_factor")
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from meshwright.spec.errors import RequestError
 from meshwright.train.models.architecture import Architecture
-from meshwright.train.models.decoder import Decoder, parameter_shapes
+from meshwright.train.models.decoder import Decoder, weight_shapes
 from meshwright.train.models.hf_names import Form, Piece, forms, is_ignorable
 
 SINGLE = "model.safetensors"
@@ -41,7 +41,7 @@ class Weights:
         self.architecture = architecture
         self._files: dict[Path, Any] = {}
         self._where = self._index()
-        self._forms = {name: self._form(name) for name in parameter_shapes(architecture)}
+        self._forms = {name: self._form(name) for name in weight_shapes(architecture)}
         self._check()
 
     def read_box(self, name: str, offset: Sequence[int], size: Sequence[int]) -> Tensor:
@@ -143,6 +143,6 @@ def _some(names: Sequence[str]) -> str:
 def load_weights(decoder: Decoder, path: str | Path) -> None:
     """Fill a model (or a pipeline stage) that one process holds whole from a checkpoint. Raises WeightsError."""
     weights = Weights(path, decoder.architecture)
-    for name, parameter in decoder.named_parameters():
-        shape = tuple(parameter.shape)
-        weights.fill(name, (0,) * len(shape), shape, parameter)
+    for name, tensor in decoder.state_dict().items():
+        shape = tuple(tensor.shape)
+        weights.fill(name, (0,) * len(shape), shape, tensor)

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from meshwright.train.models.architecture import Architecture
-from meshwright.train.models.decoder import Decoder, parameter_shapes
+from meshwright.train.models.decoder import Decoder, parameter_shapes, weight_shapes
 from meshwright.train.models.hf_config import hf_config
 from meshwright.train.models.hf_names import Piece, forms
 from meshwright.train.models.safetensors_read import INDEX, SINGLE, WeightsError
@@ -55,15 +55,17 @@ def save_weights(
 
 def save_decoder(folder: str | Path, decoder: Decoder, *, dtype: torch.dtype | None = None) -> None:
     """Write a model that one process holds whole. Raises WeightsError."""
-    parameters = dict(decoder.named_parameters())
-    save_weights(folder, decoder.architecture, lambda name: parameters[name].detach(), dtype=dtype)
+    tensors = decoder.state_dict()
+    save_weights(folder, decoder.architecture, tensors.__getitem__, dtype=dtype)
 
 
 def _tensors(a: Architecture, read: Callable[[str], Tensor], dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
     """The checkpoint's tensors, parameter by parameter; a tensor made of several waits for the last."""
     waiting: dict[str, dict[int, tuple[Piece, Tensor]]] = {}
-    for name in parameter_shapes(a):
-        whole = read(name).cpu().to(dtype=dtype)
+    kept = weight_shapes(a).keys() - parameter_shapes(a).keys()  # buffers keep their digits
+    for name in weight_shapes(a):
+        whole = read(name).cpu()
+        whole = whole if name in kept else whole.to(dtype=dtype)
         for piece in forms(a, name)[0]:
             part = whole if piece.expert is None else whole[piece.expert]
             part = part.t() if piece.transposed else part

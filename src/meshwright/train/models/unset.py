@@ -11,6 +11,9 @@ from torch import nn
 class Linear(nn.Linear):
     """nn.Linear without a first draw."""
 
+    head_rows: int | None = None
+    """Output features of one head, where they are heads of another width than the attention's others."""
+
     def reset_parameters(self) -> None:
         """Leaves the numbers as they are."""
 
