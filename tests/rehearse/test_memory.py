@@ -18,8 +18,8 @@ FAMILIES = {
     "qwen3_moe": "qwen3-30b-a3b", "deepseek_v2": "deepseek-v2-lite", "deepseek_v3": "moonlight-16b-a3b",
 }  # fmt: skip
 """A preset of each family, with its own widths; of its layers, two."""
-RENORMALISED = 0.003
-"""A Model does not say whether a mixture's weights are scaled to sum to 1: twelve bytes a token or more."""
+ROUTING = 0.006
+"""A Model does not say how a mixture's weights are scaled, nor whether a loss balances it: some bytes a token."""
 
 
 def two_layers(family: str, folder: Path) -> str:
@@ -38,13 +38,34 @@ def lines(
     return {line.name: line for line in compare_rank(job, found) if line.unit == "bytes"}
 
 
+def check_family(family: str, tensor: str, recompute: str, folder: Path) -> None:
+    found = lines(two_layers(family, folder), f"fsdp2 {tensor} ac:{recompute}")
+    assert abs(found["activations of a micro-batch"].difference) < ROUTING
+    assert abs(found["peak memory"].difference) < 0.05
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_keeps_what_the_formula_says(family: str, tmp_path: Path) -> None:
+    check_family(family, "tp2", "none", tmp_path)
+
+
+@pytest.mark.parametrize("tensor", ["tp2", "tp2:nosp"])
+@pytest.mark.parametrize("recompute", ["selective", "full"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_recomputation_and_sequence_parallelism_spare_what_the_formula_says(
+    family: str, recompute: str, tensor: str, tmp_path: Path
+) -> None:
+    check_family(family, tensor, recompute, tmp_path)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("tensor", ["tp2", "tp2:nosp"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_keeps_what_the_formula_says(family: str, tensor: str, recompute: str, tmp_path: Path) -> None:
-    found = lines(two_layers(family, tmp_path), f"fsdp2 {tensor} ac:{recompute}")
-    assert abs(found["activations of a micro-batch"].difference) < RENORMALISED
-    assert abs(found["peak memory"].difference) < 0.05
+def test_every_family_keeps_what_the_formula_says_in_every_way(
+    family: str, tensor: str, recompute: str, tmp_path: Path
+) -> None:
+    check_family(family, tensor, recompute, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +87,19 @@ def test_memory_is_what_the_formulas_say_under_every_mode(layout: str, more: dic
     assert abs(found["peak memory"].difference) < 0.05
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved1f1b", "loopedbfs", "interleavedzerobubble",
-                                      "zbvzerobubble", "dualpipev"])  # fmt: skip
-@pytest.mark.parametrize(("rest", "rank"), [("ddp2", 0), ("fsdp2", 2)])
+@pytest.mark.parametrize(
+    ("schedule", "rest", "rank"),
+    [
+        ("gpipe", "fsdp2", 2),
+        ("1f1b", "ddp2", 0),
+        ("interleaved1f1b", "fsdp2", 2),
+        ("loopedbfs", "ddp2", 0),
+        ("interleavedzerobubble", "fsdp2", 2),
+        ("zbvzerobubble", "ddp2", 0),
+        ("dualpipev", "fsdp2", 2),
+    ],
+)
 def test_the_peak_of_a_pipeline_rank_is_what_the_formulas_say(schedule: str, rest: str, rank: int) -> None:
     found = lines("tiny-llama", f"{rest} pp2:{schedule}", rank=rank, batch=32, seq_len=1024)
-    assert abs(found["activations of a micro-batch"].difference) < 1e-4
+    assert abs(found["activations of a micro-batch"].difference) < 2e-4
     assert abs(found["peak memory"].difference) < 0.05

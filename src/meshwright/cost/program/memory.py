@@ -18,7 +18,7 @@ from meshwright.cost.schedules.action import BACKWARD, FORWARD, INPUT_GRADIENT, 
 from meshwright.cost.wire.held import held
 from meshwright.cost.wire.local import Stage, stages_of
 from meshwright.cost.wire.place import Place
-from meshwright.spec.layout import MULTI_STAGE_SCHEDULES, Layout
+from meshwright.spec.layout import Layout
 from meshwright.spec.model import Model
 from meshwright.spec.workload import Workload
 
@@ -81,13 +81,13 @@ def rank_kept(model: Model, workload: Workload, layout: Layout, rank: int, *, gp
     where = placement(layout.schedule, layout.pipeline, layout.virtual_stages)
     for one in stages:
         index = one.stage.index
-        # What a stage receives lies in a buffer; what it gives is held until its backward, logits by schedules of
-        # several stages a rank.
+        # What a stage receives lies in a buffer; what it gives is held until its backward, but for logits under 1F1B,
+        # whose backward comes next.
         if index and where[index - 1] != where[index]:
             total -= s.hidden
         if index + 1 < layout.stages:
             total += s.hidden if where[index + 1] != where[index] else 0
-        elif layout.schedule in MULTI_STAGE_SCHEDULES:
+        elif layout.schedule != "1f1b":
             total += passes.logits_held(s)
     return total
 
@@ -256,20 +256,17 @@ class _Walk:
         return float(sum(s.element * (one.weights.all - one.weights.table) for one in self.stages.values()))
 
     def _messages(self) -> float:
-        """PyTorch's pipeline keeps a buffer for what comes from each neighbour, for every micro-batch of a step."""
-        return float(message_buffers(self.place) * self.micro_batches * self.s.hidden)
+        """PyTorch's pipeline keeps what comes from each neighbour, for every micro-batch of a step."""
+        return float(_message_buffers(self.place) * self.micro_batches * self.s.hidden)
 
 
-def message_buffers(place: Place) -> int:
-    """Buffers that a pipeline rank has for each micro-batch: one for each neighbour of a stage on another rank."""
-    layout = place.layout
-    if layout.stages == 1:
-        return 0
-    where = placement(layout.schedule, layout.pipeline, layout.virtual_stages)
-    count = 0
-    for stage in place.stages:
-        count += sum(0 <= other < layout.stages and where[other] != where[stage] for other in (stage - 1, stage + 1))
-    return count
+def _message_buffers(place: Place) -> int:
+    """Hidden states that a pipeline rank holds for each micro-batch at all times: one for each neighbour of a stage.
+
+    What comes from a stage of the same rank is held in the place of a buffer (PyTorch's `set_local_fwd_input`).
+    """
+    last = place.layout.stages - 1
+    return sum((stage > 0) + (stage < last) for stage in place.stages) if last else 0
 
 
 def _actions(place: Place, micro_batches: int) -> Iterator[Action]:
