@@ -23,8 +23,8 @@ class Weights:
     """What this rank keeps of them."""
     root: int
     """Outside of the blocks."""
-    block: int
-    """The largest block."""
+    blocks: tuple[int, ...]
+    """Each block, in order."""
     table: int
     """The embedding table; 0: it is not here."""
     head: int
@@ -51,7 +51,7 @@ def weights_of(s: Shape, stage: Stage, place: Place) -> Weights:
         all=sum(p.numel for p in stage.parameters),
         shards=sum(kept(p) for p in stage.parameters),
         root=sum(named.values()),
-        block=max(blocks, default=0),
+        blocks=tuple(blocks),
         table=table if stage.index == 0 else 0,
         head=named.get("head.weight", table) if last else 0,
         experts=max((p.numel for p in stage.parameters if p.expert), default=0),
@@ -64,10 +64,10 @@ class Gathered:
 
     forward: int
     """Whole parameters, from the first forward on."""
-    block: int
-    """Whole parameters of one block, where blocks are gathered one by one: as many bytes as their gradients have."""
-    block_sums: int
-    """Buffers of a block's gradients on their way to their shards."""
+    blocks: tuple[int, ...]
+    """Whole parameters of each block, where they are gathered one by one: as many as their gradients."""
+    block_sums: tuple[int, ...]
+    """Buffers of each block's gradients on their way to their shards."""
     root_sums: int
     """The same of the root, which the next micro-batch finds still there."""
     sums: int
@@ -78,13 +78,13 @@ def gathered_of(s: Shape, w: Weights, *, adds_up: bool) -> Gathered:
     """Of one stage. `adds_up`: several micro-batches come before gradients are summed."""
     layout = s.layout
     if not layout.zero_stage:
-        return Gathered(0, 0, 0, 0, 0)
+        return Gathered(0, (), (), 0, 0)
     whole = layout.zero_stage < 3 or layout.stages > 1
     waits = layout.zero_stage == 1 or layout.stages > 1
     return Gathered(
         forward=s.element * (w.all if whole else w.root),
-        block=0 if whole else s.element * w.block,
-        block_sums=WIDE * w.block,
+        blocks=() if whole else tuple(s.element * block for block in w.blocks),
+        block_sums=tuple(WIDE * block for block in w.blocks),
         root_sums=WIDE * w.root,
         sums=WIDE * w.all if waits and adds_up else 0,
     )
