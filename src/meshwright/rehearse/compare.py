@@ -71,18 +71,14 @@ def _states(job: Job, found: RankRehearsal) -> list[Line]:
 
 
 def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
-    """What waits for backward, and the peak; of offloaded states and of uneven experts the formulas do not speak."""
-    if not counts(job.layout):
-        return [Line("peak memory", "bytes", found.peak_bytes, None, None)]
-    gpu = _on_gpu(job)
+    """What waits for backward, and the peak; uneven experts are not judged, nor peaks that are not counted."""
+    gpu, even, optimizer = _on_gpu(job), imbalance == 1.0, job.config.optimizer.name
     kept = rank_kept(job.model, job.workload, job.layout, found.rank, gpu=gpu)
-    optimizer = job.config.optimizer.name
+    waiting = Line("activations of a micro-batch", "bytes", sum(found.kept.values()), kept, KEPT if even else None)
+    if not counts(job.layout, optimizer):
+        return [waiting, Line("peak memory", "bytes", found.peak_bytes, None, None)]
     peak = rank_peak(job.model, job.workload, job.layout, found.rank, found.micro_batches, optimizer, gpu=gpu)
-    even = imbalance == 1.0
-    return [
-        Line("activations of a micro-batch", "bytes", sum(found.kept.values()), kept, KEPT if even else None),
-        Line("peak memory", "bytes", found.peak_bytes, peak.bytes, PEAK if even else None),
-    ]
+    return [waiting, Line("peak memory", "bytes", found.peak_bytes, peak.bytes, PEAK if even else None)]
 
 
 def _flops(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:

@@ -15,9 +15,13 @@ from meshwright.spec.layout import Layout
 LINE = "memory is counted as this program allocates it (cost/program), and not fitted"
 
 
-def counts(layout: Layout) -> bool:
-    """Whether the program's memory is counted: offload and parameter servers are left to the classes of software."""
-    return not layout.offload and not layout.servers
+IN_PLACE = ("adamw", "sgd")
+"""Optimizers whose step needs no memory beside their states."""
+
+
+def counts(layout: Layout, optimizer: str) -> bool:
+    """Whether the peak is counted; offload, servers and other optimizers are left to the classes of software."""
+    return not layout.offload and not layout.servers and optimizer in IN_PLACE
 
 
 def with_own_memory(priced: Estimate, optimizer: str, *, gpu: bool) -> Estimate:
@@ -27,7 +31,7 @@ def with_own_memory(priced: Estimate, optimizer: str, *, gpu: bool) -> Estimate:
     Decoder does not compute.
     """
     model, workload, layout, cluster = priced.model, priced.workload, priced.layout, priced.cluster
-    if not counts(layout):
+    if not counts(layout, optimizer):
         return priced
     m = int(micro_batch_count(workload, columns_of(layout)))
     ranks = [i * stage_ranks(layout) for i in range(layout.pipeline)]

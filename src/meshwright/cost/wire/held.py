@@ -14,9 +14,9 @@ from meshwright.spec.model import Model
 
 KEPT = 4
 """Bytes of a number that is kept."""
-MOMENTS = {"adamw": 2, "sgd": 1}
+MOMENTS = {"adamw": 2, "lamb": 2, "sgd": 1}
 """States of the size of the parameter (of SGD: its momentum)."""
-COUNTER = {"adamw": 4, "sgd": 0}
+COUNTER = {"adamw": 4, "lamb": 4, "sgd": 0}
 
 
 def held(model: Model, layout: Layout, rank: int, optimizer: str) -> dict[str, float | None]:
