@@ -13,6 +13,7 @@ from meshwright.cost.schedules import table
 from meshwright.cost.schedules.action import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Action
 from meshwright.cost.wire.local import Stage
 from meshwright.cost.wire.place import Place
+from meshwright.spec.layout import Layout
 
 FORWARD_END, LOSS, HEAD, BLOCK, TABLE, ROOT, STEP = (
     "forward", "loss", "backward of the head", "backward of a block", "backward of the embedding",
@@ -83,15 +84,16 @@ class Walk:
             logits = passes.loss_forward(self.s) if one.loss else 0.0
             self._note(FORWARD_END, {"activations": -one.loss, "logits": one.loss + logits})
             return
-        whole = action.kind == BACKWARD or self.s.layout.recompute == "full"  # then a backward is not split
-        if action.kind in (BACKWARD, INPUT_GRADIENT):
-            self._backward(one, 0.0 if whole else one.split)
-            self.waiting += -one.activations - one.loss if whole else one.split
-        elif not whole:
-            self.waiting -= one.activations + one.loss + one.split
-        if action.kind != (WEIGHT_GRADIENT if whole else INPUT_GRADIENT):
-            self._end_of_backward(one, action)
-            self.begun.add(action.stage)
+        if action.kind == INPUT_GRADIENT:
+            self._backward(one, one.split)
+            self.waiting += one.split
+            return
+        split = one.split if action.kind == WEIGHT_GRADIENT else 0.0
+        if not split:
+            self._backward(one, 0.0)
+        self.waiting -= one.activations + one.loss + split
+        self._end_of_backward(one, action)
+        self.begun.add(action.stage)
 
     def _backward(self, one: StageBytes, split: float) -> None:
         s, g = self.s, one.gathered
@@ -218,4 +220,19 @@ def _actions(place: Place, micro_batches: int) -> Iterator[Action]:
         return
     row = table(layout.schedule, layout.pipeline, micro_batches, layout.virtual_stages)[place.pipeline]
     for cell in row:
-        yield from actions_of(cell)
+        for action in actions_of(cell):
+            yield from _as_run(action, layout)
+
+
+def _as_run(action: Action, layout: Layout) -> Iterator[Action]:
+    """A split backward as it is run: whole in its first half where blocks are recomputed, in its second on stage 0.
+
+    The first stage has no input whose gradient anybody waits for.
+    """
+    if action.kind not in (INPUT_GRADIENT, WEIGHT_GRADIENT):
+        yield action
+    elif layout.recompute == "full" or action.stage == 0:
+        if action.kind == (INPUT_GRADIENT if layout.recompute == "full" else WEIGHT_GRADIENT):
+            yield Action(action.stage, BACKWARD, action.micro_batch)
+    else:
+        yield action

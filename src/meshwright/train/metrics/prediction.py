@@ -59,7 +59,7 @@ def predict(job: Job) -> Prediction:
         priced = simulated_estimate(job.model, job.cluster, job.workload, job.layout)
     except LayoutError as error:  # the runtime runs what no runtime of the cost model does
         return Prediction(states, None, f"no prediction: {error}")
-    if not job.config.train.compile:  # which keeps other tensors
+    if not job.config.train.compile and not job.config.data.isolate_documents:  # which keep other tensors
         gpu = is_accelerator(job.cluster.device.name)
         priced = with_own_memory(priced, job.config.optimizer.name, gpu=gpu)
     return Prediction(states, priced, "")
