@@ -18,7 +18,10 @@ JOBS = (
         "Llama-3.1-405B, 16,384 ranks",
         ("llama-3.1-405b", "2048x8xH100", "hsdp2x8 tp8 cp8 pp16:1f1b ac:full", "8192", "256"), 90, 4,
     ),
-    ("Mixtral-8x7B, 2,048 ranks, EP", ("mixtral-8x7b", "256x8xH100", "hsdp32x64 ep8", "4096", "2048"), 90, 4),
+    (
+        "DeepSeek-V3, 2,048 ranks, EP",
+        ("deepseek-v3", "256x8xH100", "fsdp128 pp16:1f1b ep64 ac:full", "4096", "8192"), 90, 4,
+    ),
 )  # fmt: skip
 START_GOAL = 4.0
 GIB = 2.0**30
