@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,6 +81,10 @@ def answer(
 
     if rank is not None and ranks is not None:
         raise RequestError("Give --rank or --ranks, not both.")
+    if not math.isfinite(imbalance):
+        raise RequestError(f"--imbalance is {imbalance}.", ["a number above 0"])
+    if out is not None:
+        _make(out)
     job = _job(model, cluster, layout, seq_len, global_batch, precision, optimizer)
     chosen = ranks_of(job.layout, ranks if ranks is not None else str(rank or 0))
 
@@ -113,6 +118,16 @@ def _job(
     return make_job(
         model, cluster, layout, seq_len=tokens, global_batch=batch, precision=precision, optimizer=optimizer
     )
+
+
+def _make(folder: Path) -> None:
+    """Know before the long work that there is room for its files. Raises RequestError."""
+    from meshwright.spec.errors import RequestError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"Cannot write into {folder}: {error.strerror}.") from error
 
 
 def _write(job: Job, found: list[RankRehearsal], folder: Path) -> list[Path]:
@@ -185,6 +200,9 @@ def _show(job: Job, found: list[RankRehearsal], compared: list[list[Line]], writ
     for one, lines in zip(found, compared, strict=True):
         _show_rank(screen, job, one, lines)
     screen.print()
+    if len(found) > 1:
+        most = max(found, key=lambda one: one.peak_bytes)
+        screen.print(f"The fullest of these is rank {most.rank}. {_room(job, most)}", markup=False)
     for line in assumptions(job):
         screen.print(f"Assumed: {line}", markup=False)
     for path in written:
@@ -199,6 +217,7 @@ def _show_rank(screen: Console, job: Job, one: RankRehearsal, lines: list[Line])
     place = f", pipeline rank {one.pipeline_rank}" if job.layout.pipeline > 1 else ""
     screen.print()
     screen.print(f"Rank {one.rank}{place}: peak {binary(one.peak_bytes)} at {one.peak}", markup=False)
+    screen.print(_room(job, one), markup=False)
     rows = [(name, binary(size), bar(size / one.peak_bytes)) for name, size in one.parts.items()]
     screen.print(titled("Memory at the peak", table(("part", ">bytes", "share"), rows)))
     if one.host_bytes:
@@ -213,6 +232,20 @@ def _show_rank(screen: Console, job: Job, one: RankRehearsal, lines: list[Line])
     cells = [_cells(line) for line in lines]
     names = ("what", ">rehearsed", ">formula", ">difference", "")
     screen.print(titled("The program beside the formulas, one step", table(names, cells)))
+
+
+def _room(job: Job, one: RankRehearsal) -> str:
+    """Whether the rank fits its device, with what a rehearsal does not see."""
+    from meshwright.cost.verdict import verdict
+    from meshwright.spec.units import binary
+
+    assert job.cluster is not None
+    device, reached = job.cluster.device, job.cluster.device.efficiency
+    need = one.peak_bytes * (1 + reached.fragmentation) + reached.reserved_bytes
+    return (
+        f"With fragmentation, context and communication buffers {binary(need)} of {binary(device.memory_bytes)}: "
+        f"{verdict(need, device.memory_bytes)}"
+    )
 
 
 def _hosted(job: Job, one: RankRehearsal) -> str:

@@ -22,11 +22,14 @@ from meshwright.spec.workload import Workload
 KINDS = (ops.MATMUL, ops.ATTENTION)
 
 
-def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int, *, gpu: bool) -> dict[str, float]:
+def rank_flops(
+    model: Model, workload: Workload, layout: Layout, rank: int, *, gpu: bool, balance: bool = True
+) -> dict[str, float]:
     """FLOPs by kind in a step of our own program: forward, both gradients, and what recomputation runs again.
 
     Selective recomputation runs the attention again, full recomputation a whole block, but for a dense block's last
-    product: PyTorch's checkpoint stops at the last tensor that backward needs. On a CPU its attention wants values as
+    product, and without a load-balancing loss (`balance`) for a mixture's last one: PyTorch's checkpoint stops at the
+    last tensor that backward needs. On a CPU its attention wants values as
     wide as keys.
     """
     columns, place = columns_of(layout), Place(layout, rank)
@@ -40,10 +43,15 @@ def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int, *, g
             for operation in moe if mixture and moe is not None else dense:
                 if operation.kind in found:
                     flops = float(operation.flops) * (_filled(s) if operation.name.startswith("experts ") else 1.0)
+                    last = (
+                        "down"
+                        if not mixture or balance or (model.experts is not None and model.experts.shared_gate)
+                        else "shared down"
+                    )
                     passes = 1 + operation.input_gradient + operation.weight_gradient
                     if operation.kind == ops.ATTENTION and not gpu:
                         flops *= _wider(model)
-                    found[operation.kind] += flops * (passes + _again(layout, operation)) * micro_batches
+                    found[operation.kind] += flops * (passes + _again(layout, operation, last)) * micro_batches
             if mixture:
                 found[ops.MATMUL] += _combined(s) * (4 if layout.recompute == "full" else 3) * micro_batches
         if stage.index == layout.stages - 1:
@@ -51,10 +59,10 @@ def rank_flops(model: Model, workload: Workload, layout: Layout, rank: int, *, g
     return found
 
 
-def _again(layout: Layout, operation: ops.Operation) -> int:
-    """How often recomputation runs an operation."""
+def _again(layout: Layout, operation: ops.Operation, last: str) -> int:
+    """How often recomputation runs an operation of a block whose last product is called `last`."""
     if layout.recompute == "full":
-        return int(operation.name != "down")
+        return int(operation.name != last)
     return int(layout.recompute == "selective" and operation.kind == ops.ATTENTION)
 
 

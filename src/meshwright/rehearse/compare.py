@@ -13,12 +13,13 @@ from meshwright.cost.wire.held import held
 from meshwright.rehearse.result import RankRehearsal
 from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
+from meshwright.train.program import architecture_of
 
 EXACT = 1e-9
 """Rounding of a division."""
-KEPT = 0.03
+KEPT_TOLERANCE = 0.03
 """Of what waits for backward."""
-PEAK = 0.05
+PEAK_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +72,45 @@ def _states(job: Job, found: RankRehearsal) -> list[Line]:
 
 
 def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
-    """What waits for backward, and the peak; uneven experts are not judged, nor peaks that are not counted."""
-    gpu, even, optimizer = _on_gpu(job), imbalance == 1.0, job.config.optimizer.name
+    """What waits for backward, and the peak of a step that is not the first.
+
+    Not judged: uneven experts, layers of different windows, relu, which keeps its result alone; peaks that are not
+    counted.
+    """
+    gpu, optimizer, a = _on_gpu(job), job.config.optimizer.name, architecture_of(job)
+    even = imbalance == 1.0 and len(set(a.windows)) == 1 and not a.activation.startswith("relu")
     kept = rank_kept(job.model, job.workload, job.layout, found.rank, gpu=gpu)
-    waiting = Line("activations of a micro-batch", "bytes", sum(found.kept.values()), kept, KEPT if even else None)
+    waiting = Line(
+        "activations of a micro-batch", "bytes", sum(found.kept.values()), kept, KEPT_TOLERANCE if even else None
+    )
     if not counts(job.layout, optimizer):
         return [waiting, Line("peak memory", "bytes", found.peak_bytes, None, None)]
     peak = rank_peak(job.model, job.workload, job.layout, found.rank, found.micro_batches, optimizer, gpu=gpu)
-    return [waiting, Line("peak memory", "bytes", found.peak_bytes, peak.bytes, PEAK if even else None)]
+    return [
+        waiting,
+        Line(
+            "peak memory",
+            "bytes",
+            found.peak_bytes,
+            peak.bytes,
+            PEAK_TOLERANCE if even and len(found.step_peaks) > 1 else None,
+        ),
+    ]
 
 
 def _flops(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
-    formulas = rank_flops(job.model, job.workload, job.layout, found.rank, gpu=_on_gpu(job))
+    a = architecture_of(job)
+    formulas = rank_flops(
+        job.model, job.workload, job.layout, found.rank, gpu=_on_gpu(job), balance=bool(a.balance_coefficient)
+    )
     done = dict.fromkeys(formulas, 0.0)
     for kinds in found.flops.values():
         for kind, flops in kinds.items():
             done[kind] = done.get(kind, 0.0) + flops
     judged = EXACT if imbalance == 1.0 else None
+    attention = None if any(0 < window < job.workload.seq_len for window in a.windows) else EXACT
     return [
-        Line(f"{kind} FLOPs", "flops", flops, formulas.get(kind), judged if kind == "matmul" else EXACT)
+        Line(f"{kind} FLOPs", "flops", flops, formulas.get(kind), judged if kind == "matmul" else attention)
         for kind, flops in done.items()
     ]
 

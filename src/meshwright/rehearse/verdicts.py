@@ -14,6 +14,8 @@ from meshwright.rehearse.job import make_job
 from meshwright.rehearse.session import STAGE_FIRSTS, ranks_of, rehearse_ranks
 from meshwright.spec.errors import RequestError
 
+NEAR = 0.1
+"""Peaks that differ by less are told without a word."""
 CONFIRMED, CONTRADICTED, NOT_RUN = "confirmed", "contradicted", "not rehearsed"
 
 
@@ -52,4 +54,6 @@ def verdict_of(model: str, cluster: str, estimate: Estimate) -> Verdict:
     if fits != planned:
         reason = "our program does not fit" if planned else "our program fits"
         return Verdict(told, CONTRADICTED, reason, memory.peak_bytes, peak)
-    return Verdict(told, CONFIRMED, "", memory.peak_bytes, peak)
+    off = peak / memory.peak_bytes - 1
+    reason = f"the program needs {abs(off):.0%} {'more' if off > 0 else 'less'}" if abs(off) > NEAR else ""
+    return Verdict(told, CONFIRMED, reason, memory.peak_bytes, peak)

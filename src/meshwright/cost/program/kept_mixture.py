@@ -34,7 +34,7 @@ def multiplied_rows(s: Shape) -> int:
     e = s.model.experts
     assert e is not None
     width = e.ffn_hidden if s.layout.expert > 1 else e.ffn_hidden // s.layout.tensor
-    if not (s.gpu and s.element < WIDE and width % ALIGN == 0 and s.model.hidden % ALIGN == 0):
+    if not (s.grouped and width % ALIGN == 0 and s.model.hidden % ALIGN == 0):
         return visits_of(s)
     filled = visits_of(s) + ALIGN * (e.count // max(s.layout.expert, 1))
     return filled + -filled % ALIGN

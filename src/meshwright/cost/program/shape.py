@@ -27,11 +27,14 @@ class Shape:
     """Bytes of a hidden number."""
     gpu: bool
     """Kernels of a GPU; else those of a CPU, which keep more in norms."""
+    grouped: bool = False
+    """One product for all experts, which takes bfloat16 on a GPU (`train/models/grouped.py`)."""
 
     @classmethod
     def of(cls, model: Model, workload: Workload, layout: Layout, *, gpu: bool) -> Shape:
         """Of a job."""
-        return cls(model, layout, workload.seq_len, int(state_bytes(workload).compute), gpu)
+        element = int(state_bytes(workload, model).compute)
+        return cls(model, layout, workload.seq_len, element, gpu, gpu and workload.precision == "bf16")
 
     @property
     def tokens(self) -> int:

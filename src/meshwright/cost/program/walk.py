@@ -9,7 +9,7 @@ from meshwright.cost.program import passes
 from meshwright.cost.program.shape import WIDE, Shape
 from meshwright.cost.program.weights import Gathered, Weights
 from meshwright.cost.schedules import parts as actions_of
-from meshwright.cost.schedules import table
+from meshwright.cost.schedules import rank_row
 from meshwright.cost.schedules.action import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Action
 from meshwright.cost.wire.local import Stage
 from meshwright.cost.wire.place import Place
@@ -107,19 +107,20 @@ class Walk:
             "activations": 0.0 if split else -one.loss, "recomputed": one.again, "temporary": one.block + split,
             "gathered": sum(g.blocks[-2:]) + head,
         })  # fmt: skip
+        left_over = self._left_over()
+        before = [g.block_sums[0], g.root_sums] if left_over else []  # of the micro-batch before
         for at in reversed(range(len(g.blocks))):
-            sums = 0.0 if self._left_over() else float(sum(g.block_sums[at + 1 : at + 3]))
-            freed = one.loss + sum(one.layers[at:])
-            gathered = sum(g.blocks[max(at - 1, 0) : at + 1]) + g.blocks[at] + head
-            self._note(BLOCK, {"activations": -freed, "gathered": gathered, "communication": sums})
-            # Then its gradients are copied together and summed into this rank's piece.
-            before = float(g.root_sums if self._left_over() else 0)
-            before = float(g.block_sums[at + 1]) if at + 1 < len(g.blocks) else before
-            piece = g.block_sums[at] * (1 + self.states["gradients"] / (WIDE * one.weights.all))
-            self._note(BLOCK, {
-                "activations": -freed, "gathered": sum(g.blocks[max(at - 1, 0) : at]) + head,
-                "communication": before + piece - self._left_over(),
+            freed = {"activations": -one.loss - sum(one.layers[at:])}
+            coming = sum(g.blocks[max(at - 1, 0) : at]) + head
+            self._note(BLOCK, freed | {
+                "gathered": coming + 2 * g.blocks[at], "communication": sum(before[-2:]) - left_over,
             })  # fmt: skip
+            # Then its gradients are copied together and summed into this rank's piece.
+            piece = g.block_sums[at] * (1 + self.states["gradients"] / (WIDE * one.weights.all))
+            self._note(BLOCK, freed | {
+                "gathered": coming, "communication": sum(before[-1:]) + piece - left_over,
+            })  # fmt: skip
+            before.append(g.block_sums[at])
 
     def _end_of_backward(self, one: StageBytes, action: Action) -> None:
         """What a stage's backward leaves to the last: the embedding's gradient, and the sums of the root."""
@@ -218,7 +219,7 @@ def _actions(place: Place, micro_batches: int) -> Iterator[Action]:
             yield Action(0, FORWARD, index)
             yield Action(0, BACKWARD, index)
         return
-    row = table(layout.schedule, layout.pipeline, micro_batches, layout.virtual_stages)[place.pipeline]
+    row = rank_row(layout.schedule, place.pipeline, layout.pipeline, micro_batches, layout.virtual_stages)
     for cell in row:
         for action in actions_of(cell):
             yield from _as_run(action, layout)

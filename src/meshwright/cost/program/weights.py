@@ -29,8 +29,6 @@ class Weights:
     """The embedding table; 0: it is not here."""
     head: int
     """The head's matrix, or the table that is tied to it; 0: it is not here."""
-    experts: int
-    """The largest tensor of spread experts, which no bucket of DDP holds."""
 
 
 def weights_of(s: Shape, stage: Stage, place: Place) -> Weights:
@@ -54,7 +52,6 @@ def weights_of(s: Shape, stage: Stage, place: Place) -> Weights:
         blocks=tuple(blocks),
         table=table if stage.index == 0 else 0,
         head=named.get("head.weight", table) if last else 0,
-        experts=max((p.numel for p in stage.parameters if p.expert), default=0),
     )
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "parts",
     "peak_held",
     "placement",
+    "rank_row",
     "stage_ranks",
     "table",
     "takes",
@@ -64,3 +65,9 @@ def table(schedule: str, pipeline: int, micro_batches: int, virtual_stages: int 
     check(schedule, pipeline, micro_batches, virtual_stages)
     row = _ROWS[schedule]
     return [row(rank, pipeline, micro_batches, virtual_stages) for rank in range(pipeline)]
+
+
+def rank_row(schedule: str, rank: int, pipeline: int, micro_batches: int, virtual_stages: int = 1) -> list[Cell]:
+    """One rank's row of `table`."""
+    check(schedule, pipeline, micro_batches, virtual_stages)
+    return _ROWS[schedule](rank, pipeline, micro_batches, virtual_stages)

@@ -17,6 +17,7 @@ from meshwright.train.config.job import Job
 
 if TYPE_CHECKING:
     from meshwright.cost.result import Estimate
+    from meshwright.train.config.tree import TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +53,24 @@ def predict(job: Job) -> Prediction:
         return Prediction(states, None, _why(job))
     from meshwright.cost.program.estimate import with_own_memory
     from meshwright.plan.shortlist import simulated_estimate
-    from meshwright.spec.errors import LayoutError
+    from meshwright.spec.errors import LayoutError, ModelError
     from meshwright.train.config.devices import is_accelerator
 
     try:
         priced = simulated_estimate(job.model, job.cluster, job.workload, job.layout)
-    except LayoutError as error:  # the runtime runs what no runtime of the cost model does
+        if _counted(job.config):
+            gpu = is_accelerator(job.cluster.device.name)
+            priced = with_own_memory(priced, job.config.optimizer.name, gpu=gpu)
+    except (LayoutError, ModelError) as error:  # the runtime runs what no runtime of the cost model does
         return Prediction(states, None, f"no prediction: {error}")
-    if not job.config.train.compile and not job.config.data.isolate_documents:  # which keep other tensors
-        gpu = is_accelerator(job.cluster.device.name)
-        priced = with_own_memory(priced, job.config.optimizer.name, gpu=gpu)
     return Prediction(states, priced, "")
+
+
+def _counted(config: TrainConfig) -> bool:
+    """Whether the count of the program's memory (`cost.program`) knows these options."""
+    parallel, optimizer = config.parallel, config.optimizer
+    other = config.train.compile or config.data.isolate_documents or parallel.find_unused or parallel.schedule_csv
+    return not (other or parallel.prefetch != 1 or (optimizer.name == "sgd" and not optimizer.momentum))
 
 
 def _why(job: Job) -> str:
