@@ -129,7 +129,8 @@ class Walk:
         # Copies that autocast made before this micro-batch come last in its backward: until then their gradients wait.
         narrow = s.element * (w.all - w.table) if s.casts and s.layout.stages > 1 else 0
         first = action.stage not in self.begun
-        more = {"temporary": table + narrow, "gradients": self._shards(one) if first else 0.0}
+        copied = WIDE * w.matrix if s.casts else 0  # one after the other they become fp32
+        more = {"temporary": max(table, copied) + narrow, "gradients": self._shards(one) if first else 0.0}
         if not s.layout.zero_stage or s.layout.stages > 1:
             self._note(TABLE, more)
             return

@@ -25,6 +25,8 @@ class Weights:
     """Outside of the blocks."""
     blocks: tuple[int, ...]
     """Each block, in order."""
+    matrix: int
+    """The largest tensor inside of a block."""
     table: int
     """The embedding table; 0: it is not here."""
     head: int
@@ -50,6 +52,7 @@ def weights_of(s: Shape, stage: Stage, place: Place) -> Weights:
         shards=sum(kept(p) for p in stage.parameters),
         root=sum(named.values()),
         blocks=tuple(blocks),
+        matrix=max((p.numel for p in stage.parameters if p.place.startswith("layers.")), default=0),
         table=table if stage.index == 0 else 0,
         head=named.get("head.weight", table) if last else 0,
     )
