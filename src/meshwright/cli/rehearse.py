@@ -273,6 +273,8 @@ def _cells(line: Line) -> tuple[str, ...]:
 
     off = line.difference
     shown = "–" if off is None else ("none" if abs(off) < 1e-9 else f"{off:+.1%}")
-    judged = "" if line.agrees and line.tolerance is not None else ("not judged" if line.agrees else "DISAGREES")
+    judged = "DISAGREES" if not line.agrees else "not judged" if line.tolerance is None else ""
+    if not judged and line.tolerance is not None and line.tolerance > 1e-6:
+        judged = f"within {line.tolerance:.0%}"
     what = line.name if line.unit != "collectives" else f"{line.name}s"
     return (what, told(line.rehearsed), told(line.formula), shown, judged)
