@@ -13,7 +13,6 @@ from meshwright.cost.wire.held import held
 from meshwright.rehearse.result import RankRehearsal
 from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
-from meshwright.train.program import architecture_of
 
 EXACT = 1e-9
 """Rounding of a division."""
@@ -77,8 +76,8 @@ def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
     Not judged: uneven experts, layers of different windows, relu, which keeps its result alone; peaks that are not
     counted.
     """
-    gpu, optimizer, a = _on_gpu(job), job.config.optimizer.name, architecture_of(job)
-    even = imbalance == 1.0 and len(set(a.windows)) == 1 and not a.activation.startswith("relu")
+    gpu, optimizer = _on_gpu(job), job.config.optimizer.name
+    even = imbalance == 1.0 and len(set(found.windows)) == 1 and not found.activation.startswith("relu")
     kept = rank_kept(job.model, job.workload, job.layout, found.rank, gpu=gpu)
     waiting = Line(
         "activations of a micro-batch", "bytes", sum(found.kept.values()), kept, KEPT_TOLERANCE if even else None
@@ -99,16 +98,13 @@ def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
 
 
 def _flops(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
-    a = architecture_of(job)
-    formulas = rank_flops(
-        job.model, job.workload, job.layout, found.rank, gpu=_on_gpu(job), balance=bool(a.balance_coefficient)
-    )
+    formulas = rank_flops(job.model, job.workload, job.layout, found.rank, gpu=_on_gpu(job), balance=found.balanced)
     done = dict.fromkeys(formulas, 0.0)
     for kinds in found.flops.values():
         for kind, flops in kinds.items():
             done[kind] = done.get(kind, 0.0) + flops
     judged = EXACT if imbalance == 1.0 else None
-    attention = None if any(0 < window < job.workload.seq_len for window in a.windows) else EXACT
+    attention = None if any(0 < window < job.workload.seq_len for window in found.windows) else EXACT
     return [
         Line(f"{kind} FLOPs", "flops", flops, formulas.get(kind), judged if kind == "matmul" else attention)
         for kind, flops in done.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -47,7 +48,8 @@ def rehearse_rank(
     run = run_of(job.layout, job.micro_batches)
     states: dict[str, float] = {}
     with scene(job.layout, rank, gpu=gpu, imbalance=imbalance) as here, room_for(job.micro_batches - run):
-        step = step_of(job, architecture_of(job), here.mesh, unset)
+        architecture = architecture_of(job)
+        step = step_of(job, architecture, here.mesh, unset)
         here.meet(step.parallel)
         optimizer = make_optimizer(step.parallel.parts, config.optimizer, host="optimizer" in job.layout.offload)
         scaler = _AllGood(config.train.loss_scale) if config.train.precision == "fp16" else None
@@ -72,7 +74,11 @@ def rehearse_rank(
         here.steps(steps, once, tell)
         states[PARAMETERS] = here.bytes([part.data for part in step.parallel.parts])
         states[OPTIMIZER] = here.bytes([state.tensor for state in optimizer.state_parts()])
-        return here.found(step.parallel, steps, states, run=run, micro_batches=job.micro_batches, history=history)
+        found = here.found(step.parallel, steps, states, run=run, micro_batches=job.micro_batches, history=history)
+    return replace(
+        found, windows=architecture.windows, activation=architecture.activation,
+        balanced=bool(architecture.balance_coefficient),
+    )  # fmt: skip
 
 
 def _batch(job: Job) -> Batch:

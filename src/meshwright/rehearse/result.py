@@ -94,6 +94,12 @@ class RankRehearsal:
     """Of a data rank, a step."""
     micro_batches_run: int = 1
     """Of these, that were run: the others do what one of them does (`shortened`)."""
+    windows: tuple[int, ...] = (0,)
+    """By layer: tokens that attention sees; 0: all before it."""
+    activation: str = ""
+    """Of the feed-forward parts."""
+    balanced: bool = True
+    """Whether mixtures have a load-balancing loss."""
     step_peaks: tuple[float, ...] = ()
     """Peak of each step."""
     history: tuple[tuple[int, int, str], ...] = ()
