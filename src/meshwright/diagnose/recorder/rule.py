@@ -31,6 +31,7 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
     held = sorted((edge for edge in edges if edge.member == rank), key=lambda edge: edge.entry.created_ns)
     first, own = held[0].entry, next((dump for dump in dumps if dump.rank == rank), None)
     did = _did(own)
+    waiting = _ranks([edge.rank for edge in held]).capitalize()
     evidence = [
         Evidence(_path(edge.rank, dumps), f"rank {edge.rank} waits in {_told(edge.entry)}", rank=edge.rank)
         for edge in held[:WITNESSES]
@@ -43,8 +44,7 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
         severity=ERROR,
         confidence=CERTAIN if own is not None and own.entries else LIKELY,
         ranks=(rank,),
-        cause=f"{_ranks([edge.rank for edge in held]).capitalize()} wait for rank {rank}, first in {_told(first)}, which "
-        f"it never entered: it {did}.",
+        cause=f"{waiting} wait for rank {rank}, first in {_told(first)}, which it never entered: it {did}.",
         evidence=tuple(evidence),
         confirm=f"The log of rank {rank} and its stack (py-spy dump) at that time; dmesg of its node for Xid errors.",
         change=(
