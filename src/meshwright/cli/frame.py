@@ -19,7 +19,7 @@ from meshwright.spec.errors import RequestError
 
 VERBS = (
     "plan", "estimate", "backtest", "explain", "models", "clusters", "history", "rehearse", "train", "check", "bench",
-    "comms", "report",
+    "comms", "report", "diagnose",
 )  # fmt: skip
 """Every verb is a module of this package, in the order of the help page."""
 NEEDED_TO_TRAIN = ("torch", "safetensors", "tokenizers", "tensorboard", "tomli_w", "filelock")

@@ -1,0 +1,37 @@
+"""Pickles from a cluster, read without running anything in them: every look-up of a class or a function is refused."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+from meshwright.spec.errors import RequestError
+
+BROKEN = (
+    pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError,
+    MemoryError, RecursionError,
+)  # fmt: skip
+"""What a damaged pickle raises."""
+
+
+class PickleError(RequestError):
+    """A pickle that is damaged, or holds more than plain data."""
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise PickleError(f"it asks for {module}.{name}, and plain data only is read")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise PickleError("it refers to objects outside of it, and plain data only is read")
+
+
+def load_plain(data: bytes) -> Any:
+    """The numbers, texts, lists and dicts that a pickle of any protocol holds. Raises PickleError."""
+    try:
+        return _Plain(io.BytesIO(data)).load()
+    except PickleError:
+        raise
+    except BROKEN as error:
+        raise PickleError(f"it is no whole pickle ({type(error).__name__})") from error
