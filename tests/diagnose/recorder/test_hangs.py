@@ -64,21 +64,14 @@ def wrong_type(rank: int) -> None:
 
 
 def pipeline_of_unequal_history(rank: int) -> None:
-    """Rank 0 sends to 1, which forwards to 2; the last message of 0 never comes."""
-    for number in range(5):
-        if rank == 0 and number < 4:
-            dist.isend(torch.ones(3), 1)
-        elif rank == 1:
-            work = dist.irecv(torch.empty(3), 0)
-            if number < 4:
-                assert work is not None
-                work.wait()
-                dist.isend(torch.ones(3), 2)
-        elif rank == 2:
-            work = dist.irecv(torch.empty(3), 1)
-            if number < 4:
-                assert work is not None
-                work.wait()
+    """Stages that share a group with their neighbour. Rank 0 stops; 1 waits for it, and so never comes to 2's group."""
+    front, back = dist.new_group([0, 1]), dist.new_group([1, 2])
+    for _ in range(5 if rank < 2 else 0):
+        dist.all_reduce(torch.ones(4), group=front)
+    for _ in range(2 if rank else 0):
+        dist.all_reduce(torch.ones(4), group=back)
+    if rank:
+        dist.all_reduce(torch.ones(4), group=front if rank == 1 else back, async_op=True)
 
 
 def _run(rank: int, scenario: Callable[[int], None], folder: str, as_json: bool) -> None:

@@ -86,8 +86,8 @@ def test_on_a_cluster_time_is_the_estimates_and_memory_is_counted() -> None:
     priced = estimate(asked.model, asked.cluster, asked.workload, asked.layout)
     assert found.estimate.step_seconds == priced.step_seconds
     # 1.2 G parameters of 4 bytes and two moments over 8 ranks; the whole embedding, tied to the head, in bf16; of 16
-    # layers 2 bytes of 4 + 2 + 2·8/32 hidden widths and 4 feed-forward widths a token, and 4 a head and 8 a token; and of
-    # a logit three fp32 numbers.
+    # layers 2 bytes of 4 + 2 + 2·8/32 hidden widths and 4 feed-forward widths a token, and 4 a head and 8 a token; of a
+    # logit three fp32 numbers.
     layer = 2 * 1024 * (2048 * (4 + 2 + 2 * 8 / 32) + 4 * 8192) + 4 * 1024 * (32 + 2)
     states = 12 * 1_235_814_400 / 8
     by_hand = states + 2 * 128_256 * 2048 + 16 * layer + 12 * 1024 * 128_256
