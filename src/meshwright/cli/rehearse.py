@@ -236,12 +236,12 @@ def _show_rank(screen: Console, job: Job, one: RankRehearsal, lines: list[Line])
 
 def _room(job: Job, one: RankRehearsal) -> str:
     """Whether the rank fits its device, with what a rehearsal does not see."""
-    from meshwright.cost.verdict import verdict
+    from meshwright.cost.verdict import verdict, with_reserve
     from meshwright.spec.units import binary
 
     assert job.cluster is not None
-    device, reached = job.cluster.device, job.cluster.device.efficiency
-    need = one.peak_bytes * (1 + reached.fragmentation) + reached.reserved_bytes
+    device = job.cluster.device
+    need = float(with_reserve(one.peak_bytes, device))
     return (
         f"With fragmentation, context and communication buffers {binary(need)} of {binary(device.memory_bytes)}: "
         f"{verdict(need, device.memory_bytes)}"

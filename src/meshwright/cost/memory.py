@@ -19,6 +19,7 @@ from meshwright.cost.rank_layers import RankLayers, given_by_rank, learned_layer
 from meshwright.cost.shares import FIRST, LAST, ORDINARY, RankShare, rank_share, sharded
 from meshwright.cost.states import bucket_bytes, gathered_bytes, state_shares
 from meshwright.cost.step import micro_batch_count
+from meshwright.cost.verdict import with_reserve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.columns import LayoutColumns, Number
 from meshwright.spec.implementation import Implementation
@@ -146,7 +147,6 @@ def peak_memory(
     totals = np.stack(np.broadcast_arrays(*[total for total, _, _ in found]))
     best = np.argmax(totals, axis=0)
     peak = np.max(totals, axis=0)
-    reached = cluster.device.efficiency
     hosts = [
         np.where(
             (k in (FIRST, LAST)) | fuller, host_bytes(shares[k].learned, shares[k].held, states, layout, cluster), 0
@@ -157,7 +157,7 @@ def peak_memory(
         bytes=peak,
         stage=np.array([position for _, position, _ in found])[best],
         instant=np.array([index for _, _, index in found])[best],
-        reserved=peak * (1 + reached.fragmentation) + reached.reserved_bytes,
+        reserved=with_reserve(peak, cluster.device),
         host=np.max(np.stack(np.broadcast_arrays(*hosts)), axis=0),
         ranks=ranks,
     )

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from meshwright.cost.result import AT_RISK, DOES_NOT_FIT, FITS
+from meshwright.spec.cluster import Device
+from meshwright.spec.columns import Number
 
 RISK_SHARE = 0.95
 """Above this share of the device's memory, an error of a few per cent in the estimate decides."""
+
+
+def with_reserve(peak: Number, device: Device) -> Number:
+    """What a device must have for a peak of tensors: fragmentation on top, context and communication buffers beside."""
+    return peak * (1 + device.efficiency.fragmentation) + device.efficiency.reserved_bytes
 
 
 def verdict(reserved_bytes: float, capacity_bytes: float, host_bytes: float = 0.0, host_capacity: float = 0.0) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from meshwright.rehearse.shortened import run_of
-from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
 
 
@@ -13,7 +12,7 @@ def assumptions(job: Job) -> tuple[str, ...]:
         "bytes are those that tensors ask for: no rounding by the allocator, no fragmentation, no CUDA context, "
         "no buffers of NCCL, no workspaces inside of kernels"
     ]
-    gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
+    gpu = job.for_gpus
     if gpu:
         lines.append("tensors stand for such on a GPU: fused norms, flash attention, grouped experts; no stream waits")
     if job.model.experts is not None:

@@ -11,7 +11,6 @@ from meshwright.cost.rank_flops import rank_flops
 from meshwright.cost.wire import WireOptions, compare, wire
 from meshwright.cost.wire.held import held
 from meshwright.rehearse.result import RankRehearsal
-from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
 
 EXACT = 1e-9
@@ -76,7 +75,7 @@ def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
     Not judged: uneven experts, layers of different windows, relu, which keeps its result alone; peaks that are not
     counted.
     """
-    gpu, optimizer = _on_gpu(job), job.config.optimizer.name
+    gpu, optimizer = job.for_gpus, job.config.optimizer.name
     even = imbalance == 1.0 and len(set(found.windows)) == 1 and not found.activation.startswith("relu")
     kept = rank_kept(job.model, job.workload, job.layout, found.rank, gpu=gpu)
     waiting = Line(
@@ -98,7 +97,7 @@ def _memory(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
 
 
 def _flops(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
-    formulas = rank_flops(job.model, job.workload, job.layout, found.rank, gpu=_on_gpu(job), balance=found.balanced)
+    formulas = rank_flops(job.model, job.workload, job.layout, found.rank, gpu=job.for_gpus, balance=found.balanced)
     done = dict.fromkeys(formulas, 0.0)
     for kinds in found.flops.values():
         for kind, flops in kinds.items():
@@ -121,7 +120,3 @@ def _traffic(job: Job, found: RankRehearsal, imbalance: float) -> list[Line]:
         if row.expected_count:
             lines.append(Line(name, "collectives", float(row.count), float(row.expected_count), EXACT))
     return lines
-
-
-def _on_gpu(job: Job) -> bool:
-    return job.cluster is not None and is_accelerator(job.cluster.device.name)

@@ -14,7 +14,6 @@ from meshwright.rehearse.room import room_for
 from meshwright.rehearse.scene import DEVICE, scene, unset
 from meshwright.rehearse.shortened import run_of
 from meshwright.train.batch import Batch
-from meshwright.train.config.devices import is_accelerator
 from meshwright.train.config.job import Job
 from meshwright.train.optim.optimizer import make_optimizer
 from meshwright.train.optim.scaler import LossScaler
@@ -44,7 +43,7 @@ def rehearse_rank(
     One process can be one rank only: see `session`. Raises LayoutError where the program itself refuses.
     """
     config = job.config
-    gpu = job.cluster is not None and is_accelerator(job.cluster.device.name)
+    gpu = job.for_gpus
     run = run_of(job.layout, job.micro_batches)
     states: dict[str, float] = {}
     with scene(job.layout, rank, gpu=gpu, imbalance=imbalance) as here, room_for(job.micro_batches - run):

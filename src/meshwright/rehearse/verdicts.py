@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.cost.result import DOES_NOT_FIT, Estimate
+from meshwright.cost.verdict import with_reserve
 from meshwright.rehearse.compare import compare_rank
 from meshwright.rehearse.job import make_job
 from meshwright.rehearse.session import STAGE_FIRSTS, ranks_of, rehearse_ranks
@@ -46,8 +47,7 @@ def verdict_of(model: str, cluster: str, estimate: Estimate) -> Verdict:
         return Verdict(told, NOT_RUN, str(error), memory.peak_bytes)
     peak = max(one.peak_bytes for one in found)
     wrong = [line.name for one in found for line in compare_rank(job, one) if not line.agrees]
-    efficiency = estimate.cluster.device.efficiency
-    need = peak * (1 + efficiency.fragmentation) + efficiency.reserved_bytes
+    need = float(with_reserve(peak, estimate.cluster.device))
     fits, planned = need <= memory.capacity_bytes, memory.verdict != DOES_NOT_FIT
     if wrong:
         return Verdict(told, CONTRADICTED, f"formula and program differ in {', '.join(wrong)}", memory.peak_bytes, peak)

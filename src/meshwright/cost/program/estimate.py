@@ -7,7 +7,7 @@ from dataclasses import replace
 from meshwright.cost.program.memory import rank_peak
 from meshwright.cost.result import Estimate
 from meshwright.cost.step import micro_batch_count
-from meshwright.cost.verdict import verdict
+from meshwright.cost.verdict import verdict, with_reserve
 from meshwright.cost.wire.place import stage_ranks
 from meshwright.spec.columns import columns_of
 from meshwright.spec.layout import Layout
@@ -37,8 +37,8 @@ def with_own_memory(priced: Estimate, optimizer: str, *, gpu: bool) -> Estimate:
     ranks = [i * stage_ranks(layout) for i in range(layout.pipeline)]
     peaks = [rank_peak(model, workload, layout, rank, m, optimizer, gpu=gpu) for rank in ranks]
     stage = max(range(len(peaks)), key=lambda i: peaks[i].bytes)
-    peak, reached = peaks[stage], cluster.device.efficiency
-    reserved = peak.bytes * (1 + reached.fragmentation) + reached.reserved_bytes
+    peak = peaks[stage]
+    reserved = float(with_reserve(peak.bytes, cluster.device))
     memory = replace(
         priced.memory,
         peak_bytes=peak.bytes,

@@ -31,13 +31,24 @@ def visits_of(s: Shape) -> int:
 
 def multiplied_rows(s: Shape) -> int:
     """Rows of the experts' products: the visits, and what fills up each expert's group for a GPU's grouped product."""
+    if not (s.grouped and _width(s) % ALIGN == 0 and s.model.hidden % ALIGN == 0):
+        return visits_of(s)
+    filled = visits_of(s) + ALIGN * _local(s)
+    return filled + -filled % ALIGN
+
+
+def _local(s: Shape) -> int:
+    """Experts of a rank."""
     e = s.model.experts
     assert e is not None
-    width = e.ffn_hidden if s.layout.expert > 1 else e.ffn_hidden // s.layout.tensor
-    if not (s.grouped and width % ALIGN == 0 and s.model.hidden % ALIGN == 0):
-        return visits_of(s)
-    filled = visits_of(s) + ALIGN * (e.count // max(s.layout.expert, 1))
-    return filled + -filled % ALIGN
+    return e.count // max(s.layout.expert, 1)
+
+
+def _width(s: Shape) -> int:
+    """An expert's inner width on a rank: tensor ranks split it where experts are not spread."""
+    e = s.model.experts
+    assert e is not None
+    return e.ffn_hidden if s.layout.expert > 1 else e.ffn_hidden // s.layout.tensor
 
 
 def _routing(s: Shape, rows: int) -> int:
@@ -62,10 +73,7 @@ def _travel(s: Shape, visits: int, spread: bool) -> int:
 
 def _experts(s: Shape, visits: int) -> int:
     """Inside the experts; between them tensor ranks split features where they are not spread."""
-    e, h = s.model.experts, s.model.hidden
-    assert e is not None
-    local = e.count // max(s.layout.expert, 1)
-    width = e.ffn_hidden if s.layout.expert > 1 else e.ffn_hidden // s.layout.tensor
+    h, local, width = s.model.hidden, _local(s), _width(s)
     casts = s.copies(3 * local * h * width)
     filled = multiplied_rows(s)
     if filled == visits:

@@ -24,7 +24,7 @@ def rank_peak(
 ) -> RankPeak:
     """The peak of a step that is not the first. Raises ModelError for a model that the Decoder does not compute."""
     s, place = Shape.of(model, workload, layout, gpu=gpu), Place(layout, rank)
-    stages = {one.index: _stage(s, one, place, micro_batches) for one in stages_of(model, place)}
+    stages = {one.index: _stage(s, one, micro_batches) for one in stages_of(model, place)}
     states = {name: size or 0.0 for name, size in held(model, layout, rank, optimizer).items()}
     return Walk(s, place, stages, states, micro_batches).peak()
 
@@ -32,7 +32,7 @@ def rank_peak(
 def rank_kept(model: Model, workload: Workload, layout: Layout, rank: int, *, gpu: bool) -> float:
     """Bytes that one micro-batch's forward leaves for backward in all stages of a rank."""
     s, place = Shape.of(model, workload, layout, gpu=gpu), Place(layout, rank)
-    stages = [_stage(s, one, place, 1) for one in stages_of(model, place)]
+    stages = [_stage(s, one, 1) for one in stages_of(model, place)]
     total = sum(one.activations for one in stages)
     if layout.stages == 1:
         return total + stages[0].loss
@@ -50,13 +50,13 @@ def rank_kept(model: Model, workload: Workload, layout: Layout, rank: int, *, gp
     return total
 
 
-def _stage(s: Shape, stage: Stage, place: Place, micro_batches: int) -> StageBytes:
+def _stage(s: Shape, stage: Stage, micro_batches: int) -> StageBytes:
     layers = [kept.layer_kept(s, layer) for layer in stage.layers]
     first, last = stage.index == 0, stage.index == s.layout.stages - 1
     inner = sum(one.under(s.layout.recompute) for one in layers) + kept.tables_kept(s)
     inner += kept.embedding_kept(s) if first else 0
     inner += kept.head_kept(s) if last else 0
-    weights = weights_of(s, stage, place)
+    weights = weights_of(stage, s.layout.stages)
     widths = [_width(s, layer) for layer in stage.layers]
     ends = passes.logits_held(s) + s.entered if last else 0
     return StageBytes(

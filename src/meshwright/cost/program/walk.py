@@ -151,7 +151,7 @@ class Walk:
         layout = self.s.layout
         if layout.zero_stage:
             return self.states["gradients"] if layout.zero_stage > 1 and layout.stages == 1 else 0.0
-        return 0.0 if layout.stages == 1 and layout.data * layout.context > 1 else 4.0 * one.weights.shards
+        return 0.0 if layout.stages == 1 and layout.data * layout.context > 1 else float(WIDE * one.weights.all)
 
     def _note(self, instant: str, more: Mapping[str, float]) -> None:
         """Keep the fullest of an instant's occurrences."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.cost.program.shape import WIDE, Shape
-from meshwright.cost.wire.local import Local, Stage
-from meshwright.cost.wire.place import Place, expert_shard_ranks, shard_ranks
+from meshwright.cost.wire.local import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +18,6 @@ class Weights:
 
     all: int
     """As modules hold them, before sharding."""
-    shards: int
-    """What this rank keeps of them."""
     root: int
     """Outside of the blocks."""
     blocks: tuple[int, ...]
@@ -33,23 +30,15 @@ class Weights:
     """The head's matrix, or the table that is tied to it; 0: it is not here."""
 
 
-def weights_of(s: Shape, stage: Stage, place: Place) -> Weights:
+def weights_of(stage: Stage, stages: int) -> Weights:
     """Of one of a rank's stages."""
-    layout = s.layout
-
-    def kept(p: Local) -> int:
-        if not layout.zero_stage:
-            return p.numel
-        return p.piece(expert_shard_ranks(layout) if p.expert else shard_ranks(layout))
-
     root = stage.unit("", expert=False)
     named = {p.name: p.numel for p in root}
     blocks = [sum(p.numel for expert in (False, True) for p in stage.unit(f"layers.{i}", expert)) for i in stage.layers]
-    last = stage.index == layout.stages - 1
+    last = stage.index == stages - 1
     table = named.get("embed.tokens.weight", 0)
     return Weights(
         all=sum(p.numel for p in stage.parameters),
-        shards=sum(kept(p) for p in stage.parameters),
         root=sum(named.values()),
         blocks=tuple(blocks),
         matrix=max((p.numel for p in stage.parameters if p.place.startswith("layers.")), default=0),

@@ -111,7 +111,8 @@ def _of_joined(dumps: Sequence[Dump]) -> list[Finding]:
     """NCCL tells what has completed: waiting with all members there is no desync."""
     open_ones = [(dump, entry) for dump in dumps if dump.backend == "nccl" for entry in dump.entries if not entry.done]
     groups = sorted({entry.group for _, entry in open_ones})
-    if not groups or any(len(members(dumps).get(group, ())) < 2 for group in groups):
+    known = members(dumps)
+    if not groups or any(len(known.get(group, ())) < 2 for group in groups):
         return []
     cause = (
         f"All members have joined what is not finished ({len(groups)} groups): not a desync. Either it is slow, or a "

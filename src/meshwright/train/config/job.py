@@ -37,6 +37,11 @@ class Job:
         return self.layout.devices
 
     @property
+    def for_gpus(self) -> bool:
+        """Whether the cluster that it is priced on has GPUs."""
+        return self.cluster is not None and is_accelerator(self.cluster.device.name)
+
+    @property
     def micro_batches(self) -> int:
         """Of a data rank, a step."""
         return self.workload.global_batch // (self.layout.data * self.layout.micro_batch)

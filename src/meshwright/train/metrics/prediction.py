@@ -54,13 +54,11 @@ def predict(job: Job) -> Prediction:
     from meshwright.cost.program.estimate import with_own_memory
     from meshwright.plan.shortlist import simulated_estimate
     from meshwright.spec.errors import LayoutError, ModelError
-    from meshwright.train.config.devices import is_accelerator
 
     try:
         priced = simulated_estimate(job.model, job.cluster, job.workload, job.layout)
         if _counted(job.config):
-            gpu = is_accelerator(job.cluster.device.name)
-            priced = with_own_memory(priced, job.config.optimizer.name, gpu=gpu)
+            priced = with_own_memory(priced, job.config.optimizer.name, gpu=job.for_gpus)
     except (LayoutError, ModelError) as error:  # the runtime runs what no runtime of the cost model does
         return Prediction(states, None, f"no prediction: {error}")
     return Prediction(states, priced, "")
