@@ -45,9 +45,10 @@ def answer(
 
 
 def _document(found: Diagnosis) -> dict[str, Any]:
+    hidden = ("when", "consequence", "weight")  # they are what the order of the list says
     return {
-        "inputs": [plain(one) | {"ranks": [] if one.rank is None else [one.rank]} for one in found.inputs],
-        "findings": [plain(one) for one in found.findings],
+        "inputs": [plain(one) for one in found.inputs],
+        "findings": [{k: v for k, v in plain(one).items() if k not in hidden} for one in found.findings],
         "checked": list(found.checked),
         "missing": list(found.missing),
     }
@@ -59,7 +60,8 @@ def _show(found: Diagnosis) -> None:
         screen.print(f"{number}. {one.cause}", style="bold", markup=False)
         screen.print(f"   {one.severity}, {one.confidence}: {one.category}", markup=False)
         for evidence in one.evidence:
-            screen.print(f"   · {evidence.path}: {evidence.text}", markup=False)
+            place = evidence.path + (f":{evidence.line}" if evidence.line else "")
+            screen.print(f"   · {place}: {evidence.text}", markup=False)
         if one.confirm:
             screen.print(f"   To confirm: {one.confirm}", markup=False)
         for change in one.change:

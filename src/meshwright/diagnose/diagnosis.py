@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshwright.diagnose.facts import Facts, Input
 from meshwright.diagnose.finding import Finding
-from meshwright.diagnose.inputs import Input, Inputs, read_inputs
-from meshwright.diagnose.recorder.rule import find_hangs
-from meshwright.diagnose.recorder.waits import members
+from meshwright.diagnose.inputs import read_inputs
+from meshwright.diagnose.order import in_order
+from meshwright.diagnose.topic import Topic
+from meshwright.diagnose.topics import TOPICS
 from meshwright.spec.errors import RequestError
+
+READABLE = (
+    "logs", "Flight Recorder dumps", "Kineto traces", "memory snapshots", "nccl-tests output", "metrics",
+    "launch commands and configurations",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +31,21 @@ class Diagnosis:
     missing: tuple[str, ...]
 
 
-def diagnose(paths: Sequence[Path]) -> Diagnosis:
+def diagnose(paths: Sequence[Path], topics: Sequence[Topic] = TOPICS) -> Diagnosis:
     """What is wrong with the job that left these files. Raises RequestError: nothing in them can be read."""
-    found = read_inputs(paths)
-    if not found.dumps:
-        told = "; ".join(f"{one.path}: {one.problem}" for one in found.files[:3])
-        raise RequestError(
-            f"Nothing here can be read{f' ({told})' if told else ''}.", ["dumps of the Flight Recorder, pickle or JSON"]
-        )
-    return Diagnosis(tuple(found.files), tuple(find_hangs(found.dumps)), _checked(found), _missing(found))
+    facts = read_inputs(paths, topics)
+    if all(one.problem for one in facts.inputs):
+        told = "; ".join(f"{one.path}: {one.problem}" for one in facts.inputs[:3])
+        raise RequestError(f"Nothing here can be read{f' ({told})' if told else ''}.", READABLE)
+    return judge(facts, topics)
 
 
-def _checked(found: Inputs) -> tuple[str, ...]:
-    ranks, entries = len(found.dumps), sum(len(dump.entries) for dump in found.dumps)
-    return (
-        f"{ranks} dumps, {entries:,} collectives and messages, {len(members(found.dumps)):,} groups: operations, sizes "
-        "and dtypes of the same collective; who waits for whom",
+def judge(facts: Facts, topics: Sequence[Topic] = TOPICS) -> Diagnosis:
+    """What the rules say of facts that were read."""
+    found = in_order(finding for topic in topics for rule in topic.rules for finding in rule(facts))
+    return Diagnosis(
+        tuple(facts.inputs),
+        found,
+        tuple(line for topic in topics for line in topic.checked(facts)),
+        tuple(line for topic in topics for line in topic.missing(facts)),
     )
-
-
-def _missing(found: Inputs) -> tuple[str, ...]:
-    """Ranks that belong to a group and left no dump."""
-    there = {dump.rank for dump in found.dumps}
-    absent = sorted({rank for ranks in members(found.dumps).values() for rank in ranks} - there)
-    return (f"dumps of ranks {', '.join(map(str, absent[:16]))}",) if absent else ()

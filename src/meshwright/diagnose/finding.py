@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
 ERROR, WARNING, INFO = "error", "warning", "info"
@@ -35,5 +35,11 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     confirm: str = ""
     """What would confirm it."""
-    change: tuple[str, ...] = field(default=())
+    change: tuple[str, ...] = ()
     """What to change, in the order in which to try."""
+    when: float | None = None
+    """Seconds since the epoch of the earliest evidence, where it has a time."""
+    consequence: bool = False
+    """It follows from something else: a watchdog's timeout, a peer that closed its connection."""
+    weight: int = 0
+    """How much is known: of Findings that are equally sure, the more specific one comes first."""

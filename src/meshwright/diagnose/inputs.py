@@ -3,85 +3,105 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from meshwright.diagnose.recorder.read import Dump, looks_like_dump, read_dump
+from meshwright.diagnose.facts import Facts, Input
+from meshwright.diagnose.logs.read import UNKNOWN, looks_like_text, read_log
+from meshwright.diagnose.sources.walk import BROKEN, Source, sources
+from meshwright.diagnose.topic import Topic
 from meshwright.diagnose.unpickle import load_plain
 from meshwright.spec.errors import RequestError
 
-LARGEST = 256 * 2**20
-"""Bytes of a file that is read whole."""
-RECORDER, UNKNOWN = "flight recorder dump", "unknown"
+LARGEST = 512 * 2**20
+"""Bytes of a pickle or a JSON that is read whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One file."""
-
-    path: str
-    kind: str
-    rank: int | None = None
-    problem: str = ""
-    """Why it was not read; "" where it was."""
-
-
-@dataclass
-class Inputs:
-    """All that was found."""
-
-    files: list[Input] = field(default_factory=list)
-    dumps: list[Dump] = field(default_factory=list)
-
-
-def read_inputs(paths: Sequence[Path]) -> Inputs:
-    """Read every file below `paths`. Raises RequestError: a path that is not there."""
-    found = Inputs()
+def read_inputs(paths: Sequence[Path], topics: Sequence[Topic]) -> Facts:
+    """Reads every file below `paths`. Raises RequestError: a path that is not there."""
+    facts = Facts()
     for path in paths:
         if not path.exists():
             raise RequestError(f"There is no {path}.")
-        for file in _files(path):
-            _read(file, found)
-    return found
+        for source in sources(path):
+            facts.inputs.append(_read(source, topics, facts))
+    return facts
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from (file for file in sorted(path.rglob("*")) if file.is_file())
-    else:
-        yield path
-
-
-def _read(file: Path, found: Inputs) -> None:
+def _read(source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
+    if source.stream is None:
+        return Input(source.path, UNKNOWN, problem=source.problem)
     try:
-        kind, parsed = _parsed(file)
-        if kind != RECORDER:
-            found.files.append(Input(str(file), kind, problem="" if kind != UNKNOWN else "not recognised"))
-            return
-        dump = read_dump(parsed, str(file))
-    except (OSError, RequestError) as error:
-        found.files.append(Input(str(file), UNKNOWN, problem=str(error)))
-        return
-    if any(dump.rank == other.rank for other in found.dumps):
-        found.files.append(Input(str(file), RECORDER, dump.rank, f"another dump of rank {dump.rank} was read already"))
-        return
-    found.dumps.append(dump)
-    found.files.append(Input(str(file), RECORDER, dump.rank))
+        for stream in (one for topic in topics for one in topic.streams):
+            if stream.looks_like(source.head):
+                return Input(source.path, stream.kind, stream.read(source.stream, source.path, facts))
+        if (parsed := _parsed(source)) is not None:
+            return _document(parsed, source, topics, facts)
+        if looks_like_text(source.head):
+            return read_log(source.stream, source.path, source.head, source.modified, topics, facts)
+    except RequestError as error:
+        return Input(source.path, UNKNOWN, problem=str(error))
+    except BROKEN as error:
+        return Input(source.path, UNKNOWN, problem=f"it is damaged ({str(error)[:120] or type(error).__name__})")
+    return Input(source.path, UNKNOWN, problem="not recognised" if source.head else "empty")
 
 
-def _parsed(file: Path) -> tuple[str, Any]:
-    if file.stat().st_size > LARGEST:
-        return UNKNOWN, None
-    data = file.read_bytes()
-    if data[:1] == b"\x80":
-        parsed = load_plain(data)
-    elif data.lstrip()[:1] == b"{":
+def _document(parsed: Any, source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
+    for document in (one for topic in topics for one in topic.documents):
+        if document.looks_like(parsed):
+            return Input(source.path, document.kind, document.read(parsed, source.path, facts))
+    return Input(source.path, UNKNOWN, problem="not recognised")
+
+
+def _parsed(source: Source) -> Any:
+    """A pickle, a JSON or a TOML that is read whole; None: it is none of them."""
+    assert source.stream is not None
+    head = source.head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if head[:1] == b"\x80":
+        return load_plain(_whole(source))
+    if head[:1] in (b"{", b"[") and not _is_lines(head):
+        # A log may begin with a bracket: it is read again as text.
+        if not source.stream.seekable() and not _starts_json(head):
+            return None
+        data = _whole(source)
         try:
-            parsed = json.loads(data)
-        except (ValueError, RecursionError):
-            return UNKNOWN, None
-    else:
-        return UNKNOWN, None
-    return (RECORDER if looks_like_dump(parsed) else UNKNOWN), parsed
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            if source.stream.seekable() and not _starts_json(head):
+                source.stream.seek(0)
+                return None
+            raise RequestError(f"broken JSON: {str(error)[:120]}") from error
+    if source.path.endswith(".toml"):
+        try:
+            return tomllib.loads(_whole(source).decode())
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"broken TOML: {str(error)[:120]}") from error
+    return None
+
+
+def _whole(source: Source) -> bytes:
+    assert source.stream is not None
+    data = source.stream.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise RequestError(f"larger than {LARGEST // 2**20} MiB, so not read")
+    return data
+
+
+def _starts_json(head: bytes) -> bool:
+    """`{` and then a key, `[` and then a value: no log's line begins so."""
+    rest = head[1:].lstrip()
+    return (head[:1] == b"{" and rest[:1] in b'"}') or (head[:1] == b"[" and rest[:1] in b'{["]')
+
+
+def _is_lines(head: bytes) -> bool:
+    """Whether every line is a JSON of its own (`metrics.jsonl`): such a file is read as a log."""
+    first, newline, rest = head.partition(b"\n")
+    if not newline or rest.lstrip()[:1] != b"{":
+        return False
+    try:
+        json.loads(first)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""Facts: what the readers found, by kind. A topic asks for its own kind and need not know the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file, or one member of an archive."""
+
+    path: str
+    kind: str
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    """All whose lines are in it."""
+    problem: str = ""
+    """Why it was not read; "" where it was."""
+
+
+@dataclass
+class Facts:
+    """All that was found. `of(Kind)` is the one object of a class that holds facts; it is made at the first call."""
+
+    inputs: list[Input] = field(default_factory=list)
+    _kinds: dict[type, object] = field(default_factory=dict)
+
+    def of(self, kind: type[Kind]) -> Kind:
+        """The facts of one kind; `kind()` must make empty ones."""
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = kind()
+        assert isinstance(found, kind)
+        return found

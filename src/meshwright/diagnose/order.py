@@ -1,0 +1,52 @@
+"""Which Finding comes first: the earliest cause over all ranks; what follows from it comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
+
+MOST_EVIDENCE = 8
+_SEVERITY = {ERROR: 0, WARNING: 1, INFO: 2}
+_CONFIDENCE = {CERTAIN: 0, LIKELY: 1, POSSIBLE: 2}
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings that say the same once, the most important first.
+
+    A consequence never comes before a cause. Among causes: errors, then the surer, then the more specific, then the
+    earlier.
+    """
+    return tuple(sorted(_merged(findings), key=_key))
+
+
+def _key(one: Finding) -> tuple[int, int, int, int, float]:
+    return (
+        int(one.consequence) + 2 * int(one.severity == INFO),
+        _SEVERITY[one.severity],
+        _CONFIDENCE[one.confidence],
+        -one.weight,
+        float("inf") if one.when is None else one.when,
+    )
+
+
+def _merged(findings: Iterable[Finding]) -> Sequence[Finding]:
+    """One Finding for each category and cause, with the ranks and the evidence of all."""
+    found: dict[tuple[str, str], Finding] = {}
+    for one in findings:
+        before = found.get((one.category, one.cause))
+        found[one.category, one.cause] = one if before is None else _joined(before, one)
+    return list(found.values())
+
+
+def _joined(a: Finding, b: Finding) -> Finding:
+    moments = [one.when for one in (a, b) if one.when is not None]
+    surer = min(a, b, key=lambda one: _CONFIDENCE[one.confidence])
+    evidence: dict[Evidence, None] = dict.fromkeys((*a.evidence, *b.evidence))
+    return replace(
+        surer,
+        ranks=tuple(sorted({*a.ranks, *b.ranks})),
+        evidence=tuple(evidence)[:MOST_EVIDENCE],
+        when=min(moments, default=None),
+    )

@@ -1,0 +1,65 @@
+"""Dumps of the Flight Recorder as a topic of a diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshwright.diagnose.facts import Facts
+from meshwright.diagnose.finding import Finding
+from meshwright.diagnose.recorder.read import Dump, DumpError, looks_like_dump, read_dump
+from meshwright.diagnose.recorder.rule import find_hangs
+from meshwright.diagnose.recorder.waits import members
+from meshwright.diagnose.topic import Document, Topic
+
+MOST_NAMED = 16
+
+
+@dataclass
+class Dumps:
+    """Of one job, by rank."""
+
+    by_rank: dict[int, Dump] = field(default_factory=dict)
+
+    def all(self) -> list[Dump]:
+        """In the order of ranks."""
+        return [self.by_rank[rank] for rank in sorted(self.by_rank)]
+
+
+def _read(parsed: Any, path: str, facts: Facts) -> int:
+    dump, known = read_dump(parsed, path), facts.of(Dumps).by_rank
+    if dump.rank in known:
+        raise DumpError(f"another dump of rank {dump.rank} was read already: {known[dump.rank].path}")
+    known[dump.rank] = dump
+    return dump.rank
+
+
+def _hangs(facts: Facts) -> list[Finding]:
+    dumps = facts.of(Dumps).all()
+    return find_hangs(dumps) if dumps else []
+
+
+def _checked(facts: Facts) -> Iterator[str]:
+    dumps = facts.of(Dumps).all()
+    if dumps:
+        entries = sum(len(dump.entries) for dump in dumps)
+        yield (
+            f"{len(dumps)} dumps, {entries:,} collectives and messages, {len(members(dumps)):,} groups: operations, "
+            "sizes and dtypes of the same collective; who waits for whom"
+        )
+
+
+def _missing(facts: Facts) -> Iterator[str]:
+    """Ranks that belong to a group and left no dump."""
+    dumps = facts.of(Dumps)
+    absent = sorted({rank for ranks in members(dumps.all()).values() for rank in ranks} - set(dumps.by_rank))
+    if absent:
+        more = f" and {len(absent) - MOST_NAMED} more" if len(absent) > MOST_NAMED else ""
+        yield f"dumps of ranks {', '.join(map(str, absent[:MOST_NAMED]))}{more}"
+
+
+RECORDER = Topic(
+    "hangs", rules=(_hangs,), checked=_checked, missing=_missing,
+    documents=(Document("flight recorder dump", looks_like_dump, _read),),
+)  # fmt: skip
