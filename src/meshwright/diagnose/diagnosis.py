@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meshwright.diagnose.facts import Facts, Input
 from meshwright.diagnose.finding import Finding
 from meshwright.diagnose.inputs import read_inputs
+from meshwright.diagnose.logs.read import NOTHING_KNOWN
 from meshwright.diagnose.order import in_order
 from meshwright.diagnose.topic import Topic
 from meshwright.diagnose.topics import TOPICS
@@ -34,18 +35,28 @@ class Diagnosis:
 def diagnose(paths: Sequence[Path], topics: Sequence[Topic] = TOPICS) -> Diagnosis:
     """What is wrong with the job that left these files. Raises RequestError: nothing in them can be read."""
     facts = read_inputs(paths, topics)
-    if all(one.problem for one in facts.inputs):
+    found = judge(facts, topics)
+    if all(one.problem for one in found.inputs):
         told = "; ".join(f"{one.path}: {one.problem}" for one in facts.inputs[:3])
         raise RequestError(f"Nothing here can be read{f' ({told})' if told else ''}.", READABLE)
-    return judge(facts, topics)
+    return found
 
 
 def judge(facts: Facts, topics: Sequence[Topic] = TOPICS) -> Diagnosis:
     """What the rules say of facts that were read."""
     found = in_order(finding for topic in topics for rule in topic.rules for finding in rule(facts))
     return Diagnosis(
-        tuple(facts.inputs),
+        _used(facts.inputs, found),
         found,
         tuple(line for topic in topics for line in topic.checked(facts)),
         tuple(line for topic in topics for line in topic.missing(facts)),
+    )
+
+
+def _used(inputs: Iterable[Input], findings: Iterable[Finding]) -> tuple[Input, ...]:
+    """The inputs; a text that is evidence of something is a log, though nothing else is known in it."""
+    cited = {evidence.path for one in findings for evidence in one.evidence}
+    return tuple(
+        replace(one, kind="log", problem="") if one.problem == NOTHING_KNOWN and one.path in cited else one
+        for one in inputs
     )

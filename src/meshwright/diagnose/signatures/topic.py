@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import Finding
 from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.signatures.configuration import CONFIGURATION
 from meshwright.diagnose.signatures.launch import LAUNCH
+from meshwright.diagnose.signatures.running import RUNNING
 from meshwright.diagnose.signatures.signature import Matches, Table, findings
 from meshwright.diagnose.topic import Topic
 
-ALL = (*LAUNCH,)
+ALL = (*LAUNCH, *CONFIGURATION, *RUNNING)
 _TABLE = Table(ALL)
 
 

@@ -13,10 +13,10 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 HEAD = 1 << 16
 """Bytes that tell what a file is."""
@@ -27,7 +27,11 @@ LARGEST = 64 * 2**30
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError,
           NotImplementedError, ValueError)  # fmt: skip
 """What reading a damaged archive raises (RuntimeError: a password is needed)."""
-_PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_PACKED: dict[bytes, Callable[[BinaryIO], Any]] = {
+    b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
 
 
 @dataclass(frozen=True, slots=True)

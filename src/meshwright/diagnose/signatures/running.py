@@ -1,0 +1,146 @@
+"""What goes wrong in a step: networks, devices, numbers; and the texts that only follow from something else."""
+
+from __future__ import annotations
+
+from meshwright.diagnose.finding import CERTAIN, INFO, POSSIBLE, WARNING
+from meshwright.diagnose.signatures.signature import Signature
+
+_DRAIN = (
+    "Take the node out of the pool and run its vendor's test (dcgmi diag -r 3, nvidia-smi -q -d ECC).",
+    "Resume from the last checkpoint on other nodes. No setting of NCCL helps.",
+)
+_LINK = (
+    "Count which adapter and which peer occur in most lines: one of them alone is a cable, a port or a node.",
+    "All of them: routing, GID index, PFC or the subnet manager.",
+    "Only then NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT.",
+)
+_SCALE = (
+    "Train in bf16 where the device has it.",
+    "In fp16: go back to the last good checkpoint, lower the learning rate, and look for the operation that overflows.",
+)
+_EARLIER = "The first error in time over all ranks; the log of the rank that ended first."
+
+RUNNING = (
+    Signature(
+        "hardware_fault", "ecc", r"uncorrectable ECC error|double.?bit ECC|ECC error.*uncorrect",
+        "A GPU has a memory error that it cannot correct.", _DRAIN, "CUDA runtime, cudaErrorECCUncorrectable",
+        confidence=CERTAIN, weight=4, confirm="nvidia-smi -q -d ECC and dmesg of that node.",
+    ),
+    Signature(
+        "hardware_fault", "handle", r"Unable to determine the device handle for (?:GPU ?)?(?P<gpu>[\w:.]+)",
+        "The driver cannot reach GPU {gpu}: it is off the bus or its driver is stuck.", _DRAIN, "nvidia-smi", weight=4,
+        confirm="dmesg for Xid 79 and PCIe errors.",
+    ),
+    Signature(
+        "hardware_fault", "bus", r"GPU has fallen off the bus|GPU is lost|PCIe Bus Error: severity=\w+",
+        "A GPU lost its link to the host.", _DRAIN, "NVIDIA Xid 79; Linux AER", weight=3, confirm="dmesg of that node.",
+    ),
+    Signature(
+        "hardware_fault", "cuda error", r"CUDA error: (?:hardware stack error|an illegal instruction|unknown error|the launch timed out)|(?:HSA_STATUS_ERROR|hardware exception)",
+        "A GPU reports an error that programs seldom cause.", _DRAIN, "CUDA runtime", confidence=POSSIBLE, weight=1,
+        confirm="dmesg for Xid errors; the same job on another node.",
+    ),
+    Signature(
+        "hardware_fault", "nvlink", r"nvlink.{0,40}(?:error|fail|down|inactive)|NVSwitch.{0,30}(?:fatal|error)",
+        "A link between GPUs reports errors.", _DRAIN, "NVIDIA Xid 74; fabric manager", weight=2, confirm="nvidia-smi nvlink -e.",
+    ),
+    Signature(
+        "network_error", "completion", r"Got completion (?:from peer (?P<peer>\S+) )?.*status=(?P<status>1?[02-46-9])\b",
+        "The network card reports a failed transfer (status {status}): the other side or the path to it did not answer.",
+        _LINK, "NCCL src/transport/net_ib.cc; ibv_wc_status", confidence=POSSIBLE, weight=3,
+        confirm="The counters of the adapters and switch ports; ib_write_bw between the two nodes.",
+    ),
+    Signature(
+        "network_error", "completion", r"Got completion .*(?:status=|with error )(?:IBV_WC_RETRY_EXC_ERR|12|IBV_WC_RNR_RETRY|13)",
+        "The network card gave up sending after its retries: the other side or the path to it did not answer.",
+        _LINK, "NCCL src/transport/net_ib.cc; ibv_wc_status", confidence=POSSIBLE, weight=4,
+        confirm="The counters of the adapters and switch ports; ib_write_bw between the two nodes.",
+    ),
+    Signature(
+        "network_error", "ib", r"NET/IB ?:.*(?:Got async event|port error|link down|LID change|GID (?:table|change))|Call to ibv_\w+ failed|ibv_\w+ (?:failed|error)|NCCL WARN.*(?:ibv_|RDMA).*fail",
+        "A call to the network card failed.", (*_LINK, "ulimit -l unlimited (locked memory) in the container."),
+        "NCCL src/misc/ibvwrap.cc", confidence=POSSIBLE, weight=3, confirm="ibstat, ulimit -l, and ib_write_bw between two nodes.",
+    ),
+    Signature(
+        "network_error", "connect", r"(?:socketStartConnect|socketPollConnect|Call to connect|NCCL WARN.*connect).*(?:refused|timed out|No route to host|unreachable)|No route to host|Network is unreachable",
+        "A rank cannot reach another one over the network.",
+        ("Open all TCP ports between the nodes.", "Name the interface that leads to the others: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME."),
+        "NCCL src/misc/socket.cc", confidence=POSSIBLE, weight=2, confirm="ping and nc -zv between the two nodes.",
+    ),
+    Signature(
+        "slow_network_wrong_nic", "interface", r"(?:no socket interface found|Unable to find (?:a|any) (?:usable )?(?:network )?interface|Failed to find interface).*",
+        "The interface that is asked for is not there.",
+        ("Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to an interface of every node: ip -br addr.",),
+        "NCCL src/misc/socket.cc", weight=3,
+    ),
+    Signature(
+        "p2p_acs_iommu", "iommu", r"Missing \"?iommu=pt\"? from kernel command line|IOMMU.{0,40}(?:enabled|hang|disable)",
+        "The IOMMU translates traffic between GPUs, which can be slow or hang.",
+        ("Boot with iommu=pt, or switch the IOMMU off.", "Disable ACS on the PCIe switches.", "NCCL_P2P_DISABLE=1 only until then."),
+        "RCCL src/init.cc; NCCL documentation, troubleshooting", weight=2, confirm="cat /proc/cmdline; lspci -vvv | grep ACSCtl.",
+    ),
+    Signature(
+        "p2p_acs_iommu", "acs", r"ACSCtl:.*SrcValid\+|ACS (?:is )?enabled",
+        "PCIe access control sends traffic between GPUs through the CPU.",
+        ("Disable ACS on the bridges (BIOS, or setpci).", "Boot with iommu=pt."),
+        "NCCL documentation, troubleshooting", confidence=POSSIBLE, weight=2, confirm="p2pBandwidthLatencyTest with P2P on and off.",
+    ),
+    Signature(
+        "fp16_overflow", "loss scale", r"Current loss scale already at minimum|loss scale.{0,30}(?:reached|is at).{0,20}minimum|Minimum loss scale reached",
+        "Gradients overflow in every step until the loss scale is at its smallest: fp16 does not hold them.", _SCALE,
+        "DeepSpeed deepspeed/runtime/fp16/loss_scaler.py; fairseq", weight=3,
+        confirm="torch.isinf over activations and gradients of one step, layer by layer.",
+    ),
+    Signature(
+        "oom_checkpoint", "failed to clone", r"Failed to clone\(\) tensor with name (?P<name>\S+)",
+        "The full state dict does not fit beside the model: {name} could not be copied, and the checkpoint is not whole.",
+        ("FullStateDictConfig(offload_to_cpu=True, rank0_only=True), or sharded checkpoints (DCP).", "Do not use the checkpoint that was written."),
+        "PyTorch torch/distributed/fsdp/_state_dict_utils.py", weight=5,
+    ),
+    Signature(
+        "tooling", "unhandled version", r"Unhandled version \d+.*MemoryViz|MemoryViz.*Unhandled",
+        "The viewer of memory snapshots reads pickles up to protocol 4 only.",
+        ("pickle.dump(snapshot, file, protocol=4).",), "pytorch/pytorch#183842", weight=3,
+    ),
+    Signature(
+        "compile_skew", "torch._dynamo", r"torch\._dynamo.*recompile_limit|hit config\.recompile_limit|torch\._dynamo hit config",
+        "A rank compiles again and again, while others may wait for it.",
+        ("Static shapes, or mark_dynamic on every rank.", "Compile all ranks before the first collective, with a shared cache."),
+        "PyTorch torch/_dynamo/convert_frame.py", severity=WARNING, confidence=POSSIBLE, weight=1,
+    ),
+    Signature(
+        "watchdog_heartbeat", "stuck", r"watchdog (?:thread )?got stuck for (?P<seconds>\d+) seconds",
+        "NCCL's watchdog made no progress for {seconds} s: the process is blocked on the host (GIL, a CUDA call, paging).",
+        ("py-spy dump of that process, while it is stuck.", "At the end of training: destroy_process_group in the same order on all ranks.",
+         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC only where progress is seen."),
+        "PyTorch ProcessGroupNCCL.cpp, heartbeat monitor", confidence=POSSIBLE, weight=2,
+    ),
+    Signature(
+        "watchdog_heartbeat", "heartbeat monitor", r"Heartbeat monitor timed out",
+        "NCCL's watchdog did not answer its monitor: the process is blocked on the host.",
+        ("py-spy dump of that process, while it is stuck.",), "PyTorch ProcessGroupNCCL.cpp, heartbeat monitor",
+        confidence=POSSIBLE, weight=1,
+    ),
+    Signature(
+        "network_error", "remote", r"ncclRemoteError|remote process exited or there was a network error",
+        "A peer went away; why is in another rank's log.", ("Read the log of the rank that ended first.",),
+        "NCCL src/nccl.h", confidence=POSSIBLE, consequence=True, confirm=_EARLIER,
+    ),
+    Signature(
+        "network_error", "system error", r"unhandled system error|ncclSystemError",
+        "NCCL failed in a call to the system; the warning before it says which.",
+        ("Run with NCCL_DEBUG=WARN and read the line before this one.",), "NCCL src/nccl.h",
+        confidence=POSSIBLE, consequence=True, confirm=_EARLIER,
+    ),
+    Signature(
+        "network_error", "peer", r"Connection (?:closed|reset) by peer|Broken pipe",
+        "A peer closed its connection; why is in another rank's log.", ("Read the log of the rank that ended first.",),
+        "gloo and c10d", confidence=POSSIBLE, consequence=True, confirm=_EARLIER,
+    ),
+    Signature(
+        "low_mfu_small_work", "mfu", r"\bMFU\b.{0,12}\b0\.0*[1-9]\d* ?%",
+        "Less than a hundredth of the device's arithmetic is used.",
+        ("More work a step: a larger batch, packed sequences.", "Fewer GPUs."), "PaLM, arXiv:2204.02311, appendix B",
+        severity=INFO, confidence=POSSIBLE,
+    ),
+)  # fmt: skip
