@@ -17,7 +17,13 @@ LONGEST_NOTE = 200
 """Lines. A longer text is a log, whose words are a program's."""
 ENOUGH = 4
 """Weight below which nothing is said: one term of its own, or two that support each other."""
+OWN = 3
+"""Weight of a term that points at a kind by itself."""
 MOST = 3
+_MACHINE = re.compile(
+    r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|\[(?:INFO|WARNING|ERROR)\]|^\s*(?:File \"|at 0x)"
+)
+_PREFIX = re.compile(r"^\s*(?:\[[^\]]{0,40}\]:?\s*)+")
 
 
 @dataclass
@@ -39,12 +45,13 @@ def _collect(line: Line, facts: Facts) -> str:
 
 
 def weights(text: str) -> dict[str, int]:
-    """How much each category's words weigh in a text; those with none are left out."""
-    found = {
-        category: sum(weight for weight, pattern in patterns if pattern.search(text))
-        for category, patterns in _patterns().items()
-    }
-    return {category: weight for category, weight in found.items() if weight}
+    """How much each category's words weigh in a text; those without a term of their own are left out."""
+    found = {}
+    for category, patterns in _patterns().items():
+        seen = [weight for weight, pattern in patterns if pattern.search(text)]
+        if max(seen, default=0) >= OWN:
+            found[category] = sum(seen)
+    return found
 
 
 @cache
@@ -57,7 +64,7 @@ def _patterns() -> dict[str, tuple[tuple[int, re.Pattern[str]], ...]]:
 
 def _rule(facts: Facts) -> Iterator[Finding]:
     for path, lines in facts.of(Notes).lines.items():
-        weighed = weights("\n".join(line.text for line in lines))
+        weighed = weights("\n".join(_PREFIX.sub("", line.text) for line in lines if not _MACHINE.search(line.text)))
         best = sorted(weighed.items(), key=lambda item: -item[1])
         for category, weight in best[:MOST]:
             if weight >= ENOUGH:

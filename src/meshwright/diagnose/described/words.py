@@ -1,29 +1,39 @@
 """Words with which people describe each kind of fault, with weights. From public reports and the programs' own terms.
 
-A weight of 4 is a term that belongs to hardly anything else, 3 a term of this and a few others, 2 and 1 support it.
+A weight of 4 is a term that belongs to hardly anything else, 3 a term of this and a few others; 2 and 1 support such
+terms and count for nothing without one.
 """
 
 from __future__ import annotations
 
-HANG = r"hang|\bhung\b|stuck|dead-?lock|freez|frozen|no (forward )?progress|wait(s|ing)? forever|time[sd]?[ -]?out|never (finish|return)"
-SLOW = r"\bslow|bottleneck|throughput|speed|scal(e|ing)\b|overhead|takes? (much |too |very )?long|latency|faster|longer"
-OOM = r"out of memory|\boom\b|memory|\bGi?B\b"
+
+def _both(a: str, b: str) -> str:
+    """Found where both are, in any order and on any line."""
+    return rf"\A(?=[\s\S]*(?:{a}))(?=[\s\S]*(?:{b}))"
+
+
+
+HANG = r"hang|卡住|卡死|\bhung\b|stuck|dead-?lock|freez|frozen|no (forward )?progress|wait(s|ing)? forever|time[sd]?[ -]?out|never (finish|return)"
+SLOW = r"\bslow|慢|bottleneck|throughput|speed|scal(e|ing)\b|overhead|takes? (much |too |very )?long|latency|faster|longer"
+OOM = r"out of memory|显存|内存|\boom\b|memory|\bGi?B\b"
 WRONG = r"differ|mismatch|(not|n't|never) match|wrong|incorrect|inconsisten|twice|doubled|higher|lower|diverg|worse|drift"
-NODES = r"multi-?nodes?|inter-?node|cross-?node|across (the )?(nodes|machines)|(two|2|more|several|multiple) (nodes|machines)|\bnodes\b"
+NODES = r"多机|多节点|multi-?nodes?|inter-?node|cross-?node|across (the )?(nodes|machines)|(two|2|more|several|multiple) (nodes|machines)|\bnodes\b"
 DIVIDE = r"divisib|multiple of|\bdivide|%|//|remainder"
 
 WORDS: dict[str, tuple[tuple[int, str], ...]] = {
     "rank_conditional_collective": (
         (3, r"(only|just)\W+(\w+\W+){0,3}(rank[ _]?0|rank zero|main process|one rank|(some|certain) ranks|first rank)"),
-        (3, r"is_(main_process|global_zero|local_main\w*|rank_zero\w*)|rank_zero_only|\brank\(?\)? ?== ?0|if (local_)?rank\b"),
+        (3, r"(call|run|execut|invok|do)\w*\W+(\w+\W+){0,4}(for|on|in|by|from) (only )?(the )?(rank ?0|main process)|all (processes|ranks) must call"), (3, r"is_(main_process|global_zero|local_main\w*|rank_zero\w*)|rank_zero_only|\brank\(?\)? ?== ?0|if (local_)?rank\b"),
         (3, r"\b(inside|within|under|behind) (an? )?`?if\b|main[_ ]process (only|block)|wait_for_everyone"),
         (2, r"\bsav(e|es|ing)\b|checkpoint|\beval|validat|state_dict|early.?stop|logging|end of (the )?(training|epoch)|all_?gather|\breduce\b"),
+        (3, _both(HANG, r"\bsav(e|es|ing)\b|checkpoint|ckpt|\beval|validat|end of (training|the epoch)|logging")),
         (1, HANG), (1, r"barrier"), (2, r"epoch \d+\+|at the end of"),
     ),
     "uneven_inputs": (
         (4, r"uneven|unequal|(different|varying|unbalanced|unmatched|fewer|less|more)\W+(\w+\W+){0,4}(lengths?|batches|samples|steps|iterations|inputs|sizes of data)"),
         (3, r"drop_last|last (incomplete )?batch|join\(|Join context|not evenly|exhaust|StopIteration|run(s)? out of (data|batches)"),
         (3, r"(complet|finish)\w*\W+(\w+\W+){0,6}(iterati|epoch|data|early|earlier|first|before)|still iterating"),
+        (3, _both(HANG, r"dataset|data ?loader|shards?\b|sampler|iterable|num_workers|last (steps|iterations|batches)|\d+/\d+")),
         (1, HANG), (1, r"epoch|dataset|dataloader|sampler|iterable|eval|validation"),
     ),
     "mismatched_collectives": (
@@ -43,7 +53,7 @@ WORDS: dict[str, tuple[tuple[int, str], ...]] = {
         (2, HANG), (2, r"\border|both ranks|at the same time|simultaneous|bidirectional"), (1, r"pipeline|stage"),
     ),
     "compile_skew": (
-        (4, r"recompil|torch\.?[_ ]?compile|dynamo|inductor|compil(e|ing|ation)|autotun|triton|jit\b"),
+        (4, r"cached kernels|recompil|torch\.?[_ ]?compile|dynamo|inductor|compil(e|ing|ation)|autotun|triton|jit\b"),
         (2, HANG), (2, r"(some|one|other|different|all|each|every) ranks?|rank \d"), (1, r"guard|dynamic shape|cache"),
     ),
     "long_non_collective_section": (
@@ -89,12 +99,13 @@ WORDS: dict[str, tuple[tuple[int, str], ...]] = {
         (2, r"\bnics?\b|interfaces?|subnet|route"), (1, SLOW), (1, HANG), (1, NODES),
     ),
     "slow_network_other": (
-        (2, r"bandwidth|busbw|algbw|GB/s|Gb/?p?s|nccl-?tests?|all_?reduce_perf|alltoall|perftest|ib_write"),
+        (3, r"bandwidth|busbw|algbw|GB/s|Gb/?p?s|nccl-?tests?|all_?reduce_perf|alltoall|perftest|ib_write"),
         (2, r"low(er)?\b|slow|expected|below|only|drop|degrad|poor|half|worse|peak|theoretical"), (1, r"nccl|nvlink|nvswitch|ring|tree|channels|buffsize|switch|rail"),
     ),
     "gpudirect_rdma_off": ((4, r"\bgdr\b|gpu ?direct|peer_?mem|nv_peer|dma-?buf|gdrcopy|gdrdma"), (1, SLOW), (1, r"bandwidth|nic|\bib\b|rdma")),
     "p2p_acs_iommu": (
         (4, r"\bacs\b|iommu|NCCL_P2P_(DISABLE|LEVEL)|acsctl|vt-d|amd-vi"),
+        (3, _both(HANG, r"rccl|rocm|\bamd\b|\bmi\d\d\d?x?\b|\d (or more|\+) gpus|more than \w+ gpus|threadripper|epyc")),
         (3, r"\bp2p\b|peer[- ]to[- ]peer|peer access|topo(logy)?\b|\bphb\b|\bpxb\b|pcie? switch|numa|CUDA_?P2P|simpleP2P"), (1, HANG), (1, SLOW),
     ),
     "network_error": (
@@ -125,17 +136,17 @@ WORDS: dict[str, tuple[tuple[int, str], ...]] = {
         (2, r"gpu (is )?(busy|idle|util)|low gpu util|step"), (1, SLOW),
     ),
     "low_mfu_small_work": ((4, r"\bmfu\b|model flops|floating point utili|tflop"), (2, r"\blow\b|poor|bad|small|only|tiny|short|0\.\d+ ?%|below"), (1, r"step time|batch|seq|size")),
-    "straggler_gc": ((4, r"\bgc\b|garbage[- ]collect|gc\.|gen(eration)?[- ]?2"), (1, r"pause|spike|jitter|periodic|straggl|slow")),
+    "straggler_gc": ((3, r"periodic|every \d+(th|st|nd|rd)? (step|iteration)|(step|iteration)s? (\w+ ){0,4}spikes?"), (4, r"\bgc\b|garbage[- ]collect|gc\.|gen(eration)?[- ]?2"), (1, r"pause|spike|jitter|periodic|straggl|slow")),
     "straggler_cpu": (
         (3, r"straggl|jitter|(one|single|random|different|varying) ranks?\W+(\w+\W+){0,6}(late|slow|delay|stall|longer)|no gpu work|context switch|daemon|cpu (contention|throttl|interference|steal)|noisy neighbou?r"),
         (2, r"\bcpu\b|host|python|thread"), (1, r"all_?gather|collective|allreduce|trace|longer"),
     ),
     "straggler_gpu": (
-        (4, r"(slow|low-speed|bad|degraded)\w* (node|gpu|card|machine)|(gpu|node|card|machine)s?\W+(\w+\W+){0,5}slower|throttl|thermal|overheat|power (cap|brake|limit)|clocks?\b|temperature|straggl"),
+        (4, r"(slow|low-speed|bad|degraded)\w* (node|gpu|card|machine)|(one|this|that|some|certain|specific|particular|single)\W+(\w+\W+){0,2}(gpu|node|card|machine)s?\W+(\w+\W+){0,5}(slow|gen ?[1234])|gen ?[1234]\b|throttl|thermal|another (\w+ ){0,2}(node|machine)s?|overheat|power (cap|brake|limit)|clocks?\b|temperature|straggl"),
         (1, r"\bgpu|node"), (1, SLOW),
     ),
     "small_messages": (
-        (4, r"bucket|small (message|tensor|all-?reduce|all-?gather|collective|transfer|param)|many (small )?(collective|all-?reduce|all-?gather|nccl)|latency[- ]bound|coalesc|per[- ](parameter|tensor|layer) (all|comm)|gradient fusion|tensor fusion|overlap_comm"),
+        (4, r"bucket|too many|small (message|tensor|all-?reduce|all-?gather|collective|transfer|param)|many (small )?(collective|all-?reduce|all-?gather|nccl)|latency[- ]bound|coalesc|per[- ](parameter|tensor|layer) (all|comm)|gradient fusion|tensor fusion|overlap_comm"),
         (2, SLOW), (1, r"all-?_?reduce|all-?_?gather|communication|ddp|zero"), (1, r"\d+ ?ms"),
     ),
     "zero3_internode": (
@@ -163,10 +174,10 @@ WORDS: dict[str, tuple[tuple[int, str], ...]] = {
     "divisibility_sequence": (
         (4, r"seq(uence)?[-_ ]?(len(gth)?s?|dim|parallel)|ulysses|context[-_ ]?parallel|first dimension of the tensor|\bcp[-_ ]?size|ring attention"), (3, DIVIDE + r"|\bpad"), (1, r"\btp\b|\bcp\b|tensor[- _]parallel|parallel"),
     ),
-    "vocab_padding": ((4, r"vocab"), (3, r"\bpad|divisib|multiple of|resiz|uneven|extra tokens|embedding"), (1, r"\btp\b|world size|resum|loss|tensor parallel|shard")),
+    "vocab_padding": ((4, r"vocab"), (3, DIVIDE + r"|\bpad|resiz|uneven|extra tokens|embedding"), (1, r"\btp\b|world size|resum|loss|tensor parallel|shard")),
     "pipeline_layout": (
         (4, r"num[-_ ]?layers|number of (transformer )?layers|(first|last)_pipeline|pp[_ ]layers?|layers? per (stage|rank)|(pipeline|stage)\W+(\w+\W+){0,4}(layout|split|partition|layers)|partition_method|empty stage|layer (order|offset|numbering|index)"),
-        (2, r"divisib|wrong|missing|incorrect|assert|drop|silently|false|unrealistic|must|not equal"), (2, r"pipeline|\bpp\b|stage|vpp|virtual"),
+        (3, r"\d+[- ]layers?\b"), (2, r"divisib|wrong|missing|incorrect|assert|drop|silently|false|unrealistic|must|not equal"), (2, r"pipeline|\bpp\b|stage|vpp|virtual"),
     ),
     "pipeline_tied_embeddings": ((4, r"tied|tie_word|weight[- ]tying|tying|share[d]?[- _](embedding|weights?|param)|untie|embedding(s)? (is |are )?(tied|shared)"), (3, r"pipeline|\bpp\b|stage|actor"), (1, r"gradient|sync|drift|lm_head|embedding")),
     "ddp_unused_parameters": ((4, r"unused[- _]param|not? (receive|get|have) (a )?grad|find_unused|finished reduction|not used in producing loss|without grad"), (1, r"\bddp\b|distributeddataparallel")),
@@ -188,6 +199,7 @@ WORDS: dict[str, tuple[tuple[int, str], ...]] = {
     ),
     "batch_lr_scaling": (
         (3, r"(accuracy|converg\w*|performance|result|map|quality|loss|recall|score|metric)\W+(\w+\W+){0,10}(gpus?|batch|ddp|distributed|cards)|(gpus?|batch|ddp|distributed|cards)\W+(\w+\W+){0,10}(accuracy|worse|converg\w*|performance|result|lower|map|quality)"),
+        (3, _both(r"accuracy|converg|\bmap\b|\b[wc]er\b|perplexity|top-?1|f1\b|bleu|quality|score", r"horovod|\bddp\b|distributed|multi[- ]?gpu|gpus|batch[- _]?size")),
         (3, r"learning[- ]?rate|\blr\b|batch[- ]?sizes?|linear scaling|contrastive|sync_?bn|batch ?norm|effective batch"), (1, r"number of gpus|more gpus|multi-?gpu|single gpu|\bvs\b"),
     ),
     "data_sharding": (

@@ -123,6 +123,25 @@ CONFIGURATION = (
         "frameworks' argument checks", weight=3,
     ),
     Signature(
+        "divisibility_heads", "is not divisible by", r"^\W*(?:\w*Error: )?(?P<a>\d+) is not divisible by (?P<b>\d+)",
+        "{a} does not divide over {b} ranks: of what, the message does not say; attention heads in most cases.",
+        ("Choose a tensor-parallel size that divides the heads, and the key/value heads.",),
+        "Megatron-LM megatron/core/utils.py, ensure_divisibility; vLLM", confidence=POSSIBLE, weight=1,
+        confirm="The frame above: attention, vocabulary or experts.",
+    ),
+    Signature(
+        "divisibility_gqa", "is invalid for input of size",
+        r"shape '\[[\d, ]*-1, (?:64|80|96|128|192|256)\]' is invalid for input of size (?P<size>\d+)",
+        "A projection of {size} elements does not hold whole heads: the key/value heads do not divide over the ranks.",
+        ("Choose a tensor-parallel size that divides the key/value heads.",),
+        "PyTorch, Tensor.view in attention", confidence=POSSIBLE, weight=1, confirm="num_key_value_heads beside the tensor-parallel size.",
+    ),
+    Signature(
+        "divisibility_sequence", "fp8 execution requires", r"FP8 execution requires 2D input matrices with height divisible by (?P<a>\d+)",
+        "FP8 products need a number of tokens that {a} divides.", _SEQUENCE, "TransformerEngine pytorch/utils.py", weight=3,
+        confirm="Tokens of the failing batch on one rank.",
+    ),
+    Signature(
         "pipeline_layout", "layers", r"(?:num(?:ber)?[_ ](?:of )?(?:transformer )?layers|layers)\b.{0,60}(?:should|must) be divisible by.{0,60}(?:pipeline|pp|stage)|assert num_layers % .*pipeline",
         "The layers do not divide over the pipeline's stages.",
         ("Choose a number of stages that divides the layers.", "Give the first and the last stage their own number of layers."),
@@ -145,7 +164,7 @@ CONFIGURATION = (
         ("Choose a global batch that micro-batch × data-parallel ranks divides.",), "DeepSpeed deepspeed/runtime/config.py; Megatron-LM num_microbatches_calculator.py", weight=2,
     ),
     Signature(
-        "world_size_layout", "world", r"world[_ ]?size.{0,60}(?:not|must be|should be) (?:evenly )?(?:be )?(?:divisible|a multiple)|Invalid parallel dims|mesh should not be bigger than default world size|WORLD_SIZE\b.{0,40}(?:!=|not equal)|world[_ ]size.{0,40}does not match",
+        "world_size_layout", "world", r"world[_ ]?size.{0,60}(?:not|must be|should be) (?:evenly )?(?:be )?(?:divisible|a multiple)|Invalid parallel dims|mesh should not be bigger than default world size|!= WORLD_SIZE|world[_ ]size.{0,40}does not match",
         "The layout does not multiply to the number of processes.",
         ("data × tensor × pipeline × context must be the number of processes that the launcher starts.",
          "Print WORLD_SIZE on every process: a launcher that is started once a GPU shows 1."),

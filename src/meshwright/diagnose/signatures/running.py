@@ -109,6 +109,18 @@ RUNNING = (
         "PyTorch torch/_dynamo/convert_frame.py", severity=WARNING, confidence=POSSIBLE, weight=1,
     ),
     Signature(
+        "alloc_retries", "cache flushes", r"(?P<n>\d+) pytorch allocator cache flushes since last step",
+        "The allocator emptied its cache in a step ({n} times): memory is so short that time is lost in cudaFree and cudaMalloc.",
+        ("A smaller micro-batch, more recomputation or more sharding, until there are none.", "All ranks at once: get_accelerator().empty_cache() in the loop."),
+        "DeepSpeed deepspeed/runtime/zero/stage3.py", severity=WARNING, weight=2,
+    ),
+    Signature(
+        "mismatched_collectives", "mismatched collective", r"Mismatched collective detected",
+        "NCCL found that ranks of a group do not call the same collective.",
+        ("Make every rank take the same branch before this line.", "Compare the shapes that go into it by rank."),
+        "NCCL src/init.cc", weight=2, confirm="Flight Recorder dumps of all ranks.",
+    ),
+    Signature(
         "watchdog_heartbeat", "stuck", r"watchdog (?:thread )?got stuck for (?P<seconds>\d+) seconds",
         "NCCL's watchdog made no progress for {seconds} s: the process is blocked on the host (GIL, a CUDA call, paging).",
         ("py-spy dump of that process, while it is stuck.", "At the end of training: destroy_process_group in the same order on all ranks.",
