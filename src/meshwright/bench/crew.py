@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from meshwright.bench.case import Case
 from meshwright.bench.result import DONE, FAILED, OUT_OF_MEMORY, REFUSED, TIMED_OUT
 from meshwright.spec.errors import RequestError
+from meshwright.train.launch.findings import findings_of
 from meshwright.train.launch.pool import RankPool, RankTimeoutError
+from meshwright.train.launch.recorder import dump_path
 
 _OUT_OF_MEMORY = re.compile(r"out of (host )?memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
 
@@ -57,7 +60,8 @@ class LocalCrew:
         try:
             found = self._pool.run("meshwright.bench.program:run_case", case, str(folder), world=ranks, timeout=timeout)
         except Exception as error:  # whatever it is: the other rows are still worth a run
-            return failure(error)
+            keep(error, folder)
+            return explained(failure(error), folder)
         return Outcome(DONE, ranks=found)
 
     def agree(self, known: dict[int, Outcome]) -> dict[int, Outcome]:
@@ -69,6 +73,24 @@ class LocalCrew:
 
     def close(self) -> None:
         self._pool.close()
+
+
+def keep(error: BaseException, folder: Path) -> None:
+    """Leaves the whole error, and the dumps of ranks that did not end, in the logs of the run's folder."""
+    logs = dump_path(folder, 0).parent
+    with suppress(OSError):
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / "error.log").write_text(f"ERROR {type(error).__name__}: {error}\n{error.__cause__ or ''}\n")
+        for rank, dump in (error.dumps if isinstance(error, RankTimeoutError) else {}).items():
+            dump_path(folder, rank).write_bytes(dump)
+
+
+def explained(outcome: Outcome, folder: Path) -> Outcome:
+    """The outcome of a failed run, its reason led by what the rules of `diagnose` find in the run's logs."""
+    if outcome.status in (DONE, REFUSED):
+        return outcome
+    found = findings_of(dump_path(folder, 0).parent, hangs=outcome.status == TIMED_OUT)
+    return replace(outcome, reason=f"{found[0].cause} ({outcome.reason})") if found else outcome
 
 
 def failure(error: BaseException) -> Outcome:

@@ -28,6 +28,7 @@ from meshwright.train.launch.environment import read_place
 from meshwright.train.launch.error_files import record_errors
 from meshwright.train.launch.orphans import PARENT, die_with_parent
 from meshwright.train.launch.process_group import device_of, finalize, initialize
+from meshwright.train.launch.recorder import record_collectives
 from meshwright.train.loop.setup import Setup, set_up
 from meshwright.train.update import update
 
@@ -158,6 +159,7 @@ def main(file: str) -> None:
     with record_errors(place.rank, folder):
         case = read_case(Path(file))
         launch = read_config(None, case.flags).launch
+        record_collectives(folder, place.rank)
         initialize(
             place,
             device=launch.device,

@@ -55,17 +55,14 @@ def _document(found: Diagnosis) -> dict[str, Any]:
 
 
 def _show(found: Diagnosis) -> None:
+    from meshwright.diagnose.told import lines_of
+
     screen = console()
     for number, one in enumerate(found.findings, 1):
-        screen.print(f"{number}. {one.cause}", style="bold", markup=False)
-        screen.print(f"   {one.severity}, {one.confidence}: {one.category}", markup=False)
-        for evidence in one.evidence:
-            place = evidence.path + (f":{evidence.line}" if evidence.line else "")
-            screen.print(f"   · {place}: {evidence.text}", markup=False)
-        if one.confirm:
-            screen.print(f"   To confirm: {one.confirm}", markup=False)
-        for change in one.change:
-            screen.print(f"   Change: {change}", markup=False)
+        first, *rest = lines_of(one)
+        screen.print(f"{number}. {first}", style="bold", markup=False)
+        for line in rest:
+            screen.print(line, markup=False)
         screen.print()
     if not found.findings:
         screen.print("Nothing wrong found.", style="bold")

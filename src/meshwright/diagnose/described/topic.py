@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 
-from meshwright.diagnose.described.words import WORDS
+from meshwright.diagnose.described.words import weights, words
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
@@ -17,11 +16,12 @@ LONGEST_NOTE = 200
 """Lines. A longer text is a log, whose words are a program's."""
 ENOUGH = 4
 """Weight below which nothing is said: one term of its own, or two that support each other."""
-OWN = 3
-"""Weight of a term that points at a kind by itself."""
 MOST = 3
 _MACHINE = re.compile(
-    r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|\[(?:INFO|WARNING|ERROR)\]|^\s*(?:File \"|at 0x)"
+
+        r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|\[(?:INFO|"
+        r"WARNING|ERROR)\]|^\s*(?:File \"|at 0x)"
+
 )
 _PREFIX = re.compile(r"^\s*(?:\[[^\]]{0,40}\]:?\s*)+")
 
@@ -44,24 +44,6 @@ def _collect(line: Line, facts: Facts) -> str:
     return ""
 
 
-def weights(text: str) -> dict[str, int]:
-    """How much each category's words weigh in a text; those without a term of their own are left out."""
-    found = {}
-    for category, patterns in _patterns().items():
-        seen = [weight for weight, pattern in patterns if pattern.search(text)]
-        if max(seen, default=0) >= OWN:
-            found[category] = sum(seen)
-    return found
-
-
-@cache
-def _patterns() -> dict[str, tuple[tuple[int, re.Pattern[str]], ...]]:
-    return {
-        category: tuple((weight, re.compile(pattern, re.IGNORECASE)) for weight, pattern in words)
-        for category, words in WORDS.items()
-    }
-
-
 def _rule(facts: Facts) -> Iterator[Finding]:
     for path, lines in facts.of(Notes).lines.items():
         weighed = weights("\n".join(_PREFIX.sub("", line.text) for line in lines if not _MACHINE.search(line.text)))
@@ -72,15 +54,18 @@ def _rule(facts: Facts) -> Iterator[Finding]:
 
 
 def _finding(category: str, weight: int, path: str, lines: list[Line]) -> Finding:
-    patterns = _patterns()[category]
+    patterns = words()[category]
     heaviest = max(lines, key=lambda line: sum(w for w, pattern in patterns if pattern.search(line.text)))
     return Finding(
-        category=category, severity=WARNING, confidence=POSSIBLE, ranks=(),
+        category=category,
+        severity=WARNING,
+        confidence=POSSIBLE,
+        ranks=(),
         cause=f"The words in {path} describe {category.replace('_', ' ')}.",
         evidence=(Evidence(path, heaviest.text.strip()[:400], heaviest.number),),
-        confirm="What the job itself left: its logs of all ranks, Flight Recorder dumps, traces, its configuration.",
+        confirm=("What the job itself left: its logs of all ranks, Flight Recorder dumps, traces, its configuration."),
         weight=weight - 100,
-    )  # fmt: skip
+    )
 
 
 DESCRIBED = Topic("words", rules=(_rule,), collect=_collect)

@@ -7,11 +7,11 @@ from meshwright.diagnose.signatures.signature import Signature
 
 _UNUSED = (
     "Let every parameter take part in the loss, or remove the layers that do not.",
-    "DistributedDataParallel(find_unused_parameters=True), which walks the graph once more in each step.",
+    ("DistributedDataParallel(find_unused_parameters=True), which walks the graph once more in each step."),
     "TORCH_DISTRIBUTED_DEBUG=DETAIL prints the names of the parameters.",
 )
 _TWICE = (
-    "Activation checkpointing with use_reentrant=False (gradient_checkpointing_kwargs in transformers).",
+    ("Activation checkpointing with use_reentrant=False (gradient_checkpointing_kwargs in transformers)."),
     "DistributedDataParallel(static_graph=True) if the graph is the same in every step.",
     "No module whose parameters are used outside of its forward.",
 )
@@ -21,153 +21,328 @@ _DTYPE = (
     "Wrap the modules of another dtype (norms, adapters, quantised weights) on their own.",
 )
 _RESHARD = (
-    "Resume with the layout that wrote it, or convert: PyTorch DCP, DeepSpeed's ds_to_universal.py, Megatron's converter.",
+    (
+        "Resume with the layout that wrote it, or convert: PyTorch DCP, DeepSpeed's "
+        "ds_to_universal.py, Megatron's converter."
+    ),
     "Resize the embeddings to the checkpoint's vocabulary before sharding.",
     "Load the weights alone and begin with new optimizer states.",
 )
 _SEQUENCE = (
-    "Pad every sequence, packed ones too, to a multiple of tp, and of 2·cp·tp under context parallelism.",
+    ("Pad every sequence, packed ones too, to a multiple of tp, and of 2·cp·tp under context parallelism."),
     "Choose tp and cp that divide the sequence.",
 )
 
 CONFIGURATION = (
     Signature(
-        "ddp_unused_parameters", "finished reduction", r"Expected to have finished reduction in the prior iteration",
-        "Some parameters had no gradient in a step of DDP: they took no part in the loss on this rank.", _UNUSED,
-        "PyTorch torch/csrc/distributed/c10d/reducer.cpp", weight=3,
+        "ddp_unused_parameters",
+        "finished reduction",
+        r"Expected to have finished reduction in the prior iteration",
+        ("Some parameters had no gradient in a step of DDP: they took no part in the loss on this rank."),
+        _UNUSED,
+        "PyTorch torch/csrc/distributed/c10d/reducer.cpp",
+        weight=3,
         confirm="The parameter indices or names that the message lists.",
     ),
     Signature(
-        "ddp_unused_parameters", "grad", r"Parameters? (?:indices )?which did not receive grad for rank (?P<rank>\d+): (?P<names>.{1,160})",
-        "On rank {rank} these took no part in the loss: {names}.", _UNUSED,
-        "PyTorch torch/csrc/distributed/c10d/reducer.cpp", confidence=CERTAIN, weight=4,
+        "ddp_unused_parameters",
+        "grad",
+        (
+            r"Parameters? (?:indices )?which did not receive grad for rank (?P<rank>\d+): "
+            r"(?P<names>.{1,160})"
+        ),
+        "On rank {rank} these took no part in the loss: {names}.",
+        _UNUSED,
+        "PyTorch torch/csrc/distributed/c10d/reducer.cpp",
+        confidence=CERTAIN,
+        weight=4,
     ),
     Signature(
-        "ddp_unused_parameters", "find_unused_parameters=true was specified", r"find_unused_parameters=True was specified.*did not find any unused",
-        "find_unused_parameters=True costs a walk through the graph in each step, and nothing is unused.",
-        ("Leave find_unused_parameters out.",), "PyTorch torch/csrc/distributed/c10d/reducer.cpp", severity=INFO,
+        "ddp_unused_parameters",
+        "find_unused_parameters=true was specified",
+        r"find_unused_parameters=True was specified.*did not find any unused",
+        ("find_unused_parameters=True costs a walk through the graph in each step, and nothing is unused."),
+        ("Leave find_unused_parameters out.",),
+        "PyTorch torch/csrc/distributed/c10d/reducer.cpp",
+        severity=INFO,
     ),
     Signature(
-        "ddp_checkpoint_reentrant", "ready", r"Expected to mark a variable ready only once|has been marked as ready twice",
-        "DDP saw a parameter's gradient twice in one step: re-entrant checkpointing, or parameters used outside of forward.",
-        _TWICE, "PyTorch torch/csrc/distributed/c10d/reducer.cpp", weight=3,
+        "ddp_checkpoint_reentrant",
+        "ready",
+        r"Expected to mark a variable ready only once|has been marked as ready twice",
+        (
+            "DDP saw a parameter's gradient twice in one step: re-entrant checkpointing, or "
+            "parameters used outside of forward."
+        ),
+        _TWICE,
+        "PyTorch torch/csrc/distributed/c10d/reducer.cpp",
+        weight=3,
     ),
     Signature(
-        "fsdp_dtype", "uniform", r"(?:Must flatten tensors with|expects) (?:the same|uniform)(?: original parameter)? dtype(?: but got (?P<a>[\w.]+) and (?P<b>[\w.]+))?",
-        "A module that FSDP flattens has parameters of several dtypes ({a} and {b}).", _DTYPE,
-        "PyTorch torch/distributed/fsdp/_flat_param.py", weight=3,
+        "fsdp_dtype",
+        "uniform",
+        (
+            r"(?:Must flatten tensors with|expects) (?:the same|uniform)(?: original parameter)? "
+            r"dtype(?: but got (?P<a>[\w.]+) and (?P<b>[\w.]+))?"
+        ),
+        "A module that FSDP flattens has parameters of several dtypes ({a} and {b}).",
+        _DTYPE,
+        "PyTorch torch/distributed/fsdp/_flat_param.py",
+        weight=3,
         confirm="{{p.dtype for p in module.parameters()}} of each wrapped module.",
     ),
     Signature(
-        "fsdp_dtype", "uniform", r"Must flatten tensors with uniform `?requires_grad",
+        "fsdp_dtype",
+        "uniform",
+        r"Must flatten tensors with uniform `?requires_grad",
         "A module that FSDP flattens has trained and frozen parameters.",
         ("use_orig_params=True, or fully_shard (FSDP2).", "Wrap frozen and trained modules apart."),
-        "PyTorch torch/distributed/fsdp/_flat_param.py", weight=2,
+        "PyTorch torch/distributed/fsdp/_flat_param.py",
+        weight=2,
     ),
     Signature(
-        "fsdp_dtype", "dtype", r"expected (?:m1 and m2|mat1 and mat2|self and mat2|scalar type|query, key, and value) .*(?:same dtype|but (?:got|found))|(?:Float|BFloat16|Half) != (?:c10::)?(?:Float|BFloat16|Half)",
-        "Tensors of two dtypes meet in one operation, as when part of a model is not cast by mixed precision.", _DTYPE,
-        "PyTorch, matrix products", confidence=POSSIBLE, weight=1,
+        "fsdp_dtype",
+        "dtype",
+        (
+            r"expected (?:m1 and m2|mat1 and mat2|self and mat2|scalar type|query, key, and value) "
+            r".*(?:same dtype|but (?:got|found))|(?:Float|BFloat16|Half) != (?:c10::)?(?:Float|"
+            r"BFloat16|Half)"
+        ),
+        ("Tensors of two dtypes meet in one operation, as when part of a model is not cast by mixed precision."),
+        _DTYPE,
+        "PyTorch, matrix products",
+        confidence=POSSIBLE,
+        weight=1,
     ),
     Signature(
-        "checkpoint_reshard", "dp world size", r"used a DP world size of (?P<was>\d+) but the current world size is (?P<now>\d+)",
-        "The checkpoint's optimizer states were written by {was} data-parallel ranks and are read by {now}.", _RESHARD,
-        "DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py", confidence=CERTAIN, weight=4,
+        "checkpoint_reshard",
+        "dp world size",
+        r"used a DP world size of (?P<was>\d+) but the current world size is (?P<now>\d+)",
+        ("The checkpoint's optimizer states were written by {was} data-parallel ranks and are read by {now}."),
+        _RESHARD,
+        "DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py",
+        confidence=CERTAIN,
+        weight=4,
     ),
     Signature(
-        "checkpoint_reshard", "size mismatch", r"size mismatch for (?P<name>\S+?):? .*shape torch\.Size\((?P<was>\[[\d, ]*\])\) from checkpoint.*torch\.Size\((?P<now>\[[\d, ]*\])\)",
-        "{name} is {was} in the checkpoint and {now} in the model.", _RESHARD, "PyTorch torch/nn/modules/module.py",
-        weight=2, confirm="Both configurations: vocabulary, layers, and the layout that wrote the checkpoint.",
+        "checkpoint_reshard",
+        "size mismatch",
+        (
+            r"size mismatch for (?P<name>\S+?):? .*shape torch\.Size\((?P<was>\[[\d, ]*\])\) from "
+            r"checkpoint.*torch\.Size\((?P<now>\[[\d, ]*\])\)"
+        ),
+        "{name} is {was} in the checkpoint and {now} in the model.",
+        _RESHARD,
+        "PyTorch torch/nn/modules/module.py",
+        weight=2,
+        confirm="Both configurations: vocabulary, layers, and the layout that wrote the checkpoint.",
     ),
     Signature(
-        "checkpoint_reshard", "size of tensor", r"The size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\) at non-singleton dimension 0",
-        "A shard has {a} rows and another part of it {b}: the model and the checkpoint differ in a sharded dimension.",
-        _RESHARD, "PyTorch, TensorIterator", confidence=POSSIBLE, weight=1,
+        "checkpoint_reshard",
+        "size of tensor",
+        (
+            r"The size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\) at "
+            r"non-singleton dimension 0"
+        ),
+        (
+            "A shard has {a} rows and another part of it {b}: the model and the checkpoint differ in "
+            "a sharded dimension."
+        ),
+        _RESHARD,
+        "PyTorch, TensorIterator",
+        confidence=POSSIBLE,
+        weight=1,
         confirm="({a} - {b}) × the number of shards beside the difference of the two vocabularies.",
     ),
     Signature(
-        "checkpoint_reshard", "checkpoint", r"CheckpointException|Size mismatch between saved|(?:checkpoint|state.?dict).*(?:world.?size|mp.?size|tensor.?parallel|pipeline.?parallel).*(?:mismatch|differ|does not match|not equal|!=)",
-        "The checkpoint was written under another layout or for another shape.", _RESHARD,
-        "PyTorch torch/distributed/checkpoint", weight=1,
+        "checkpoint_reshard",
+        "checkpoint",
+        (
+            r"CheckpointException|Size mismatch between saved|(?:checkpoint|"
+            r"state.?dict).*(?:world.?size|mp.?size|tensor.?parallel|pipeline.?parallel).*(?:mismatch|"
+            r"differ|does not match|not equal|!=)"
+        ),
+        "The checkpoint was written under another layout or for another shape.",
+        _RESHARD,
+        "PyTorch torch/distributed/checkpoint",
+        weight=1,
     ),
     Signature(
-        "checkpoint_reshard", "in state_dict", r"(?:Missing|Unexpected) key\(s\) in state_dict",
+        "checkpoint_reshard",
+        "in state_dict",
+        r"(?:Missing|Unexpected) key\(s\) in state_dict",
         "The checkpoint and the model do not have the same parameters.",
         (*_RESHARD, "Strip a wrapper's prefix (module., _orig_mod., _fsdp_wrapped_module.) from the keys."),
-        "PyTorch torch/nn/modules/module.py", confidence=POSSIBLE,
+        "PyTorch torch/nn/modules/module.py",
+        confidence=POSSIBLE,
     ),
     Signature(
-        "divisibility_sequence", "first dimension", r"First dimension of the tensor should be divisible by tensor parallel size",
-        "A batch's number of tokens is no multiple of the tensor-parallel size, which sequence parallelism needs.",
-        _SEQUENCE, "Megatron-LM megatron/core/tensor_parallel/mappings.py", confidence=POSSIBLE, weight=3,
+        "divisibility_sequence",
+        "first dimension",
+        r"First dimension of the tensor should be divisible by tensor parallel size",
+        ("A batch's number of tokens is no multiple of the tensor-parallel size, which sequence parallelism needs."),
+        _SEQUENCE,
+        "Megatron-LM megatron/core/tensor_parallel/mappings.py",
+        confidence=POSSIBLE,
+        weight=3,
         confirm="Print the shape that goes into the embedding on the failing step.",
     ),
     Signature(
-        "divisibility_sequence", "divisible", r"seq(?:uence)?[_ ]?len(?:gth)?\b.{0,60}(?:must|should|has to) be divisible by.{0,80}|(?:must|should) be divisible by .{0,40}(?:context|sequence)[_ ]parallel",
-        "The sequence does not divide over the ranks that share it.", _SEQUENCE, "frameworks' argument checks", weight=2,
+        "divisibility_sequence",
+        "divisible",
+        (
+            r"seq(?:uence)?[_ ]?len(?:gth)?\b.{0,60}(?:must|should|has to) be divisible by.{0,80}|"
+            r"(?:must|should) be divisible by .{0,40}(?:context|sequence)[_ ]parallel"
+        ),
+        "The sequence does not divide over the ranks that share it.",
+        _SEQUENCE,
+        "frameworks' argument checks",
+        weight=2,
     ),
     Signature(
-        "divisibility_sequence", "% ulysses", r"heads? % ulysses_sp_size|ulysses_sp_size % num_key_value_heads|divisible by (?:the )?ulysses",
-        "Ulysses shards heads: its size must divide them, and divide the key/value heads or be a multiple of them.",
-        ("Choose a smaller Ulysses size, or ring attention beyond it.",), "arXiv:2309.14509", weight=2,
+        "divisibility_sequence",
+        "% ulysses",
+        (
+            r"heads? % ulysses_sp_size|ulysses_sp_size % num_key_value_heads|divisible by (?:the "
+            r")?ulysses"
+        ),
+        ("Ulysses shards heads: its size must divide them, and divide the key/value heads or be a multiple of them."),
+        ("Choose a smaller Ulysses size, or ring attention beyond it.",),
+        "arXiv:2309.14509",
+        weight=2,
     ),
     Signature(
-        "divisibility_heads", "heads", r"(?:attention[_ ])?heads\b.{0,40}(?:must|should) be (?:evenly )?divisible by.{0,60}(?:tensor|tp|mp_size|world|parallel)",
+        "divisibility_heads",
+        "heads",
+        (
+            r"(?:attention[_ ])?heads\b.{0,40}(?:must|should) be (?:evenly )?divisible "
+            r"by.{0,60}(?:tensor|tp|mp_size|world|parallel)"
+        ),
         "The attention heads do not divide over the tensor-parallel ranks.",
-        ("Choose a tensor-parallel size that divides the heads, and the key/value heads.",), "frameworks' argument checks", weight=2,
-    ),
-    Signature(
-        "divisibility_gqa", "heads", r"(?:num_key_value_heads|kv[_ ]heads|num_query_groups|key.?value heads)\b.{0,60}(?:must|should) be (?:a )?(?:evenly )?(?:divisible|multiple)|(?:must|should) be divisible by (?:num_)?(?:query_groups|kv_heads|key_value_heads)",
-        "The key/value heads do not divide over the tensor-parallel ranks, or do not divide the heads.",
-        ("Choose a tensor-parallel size that divides the key/value heads, or is a multiple of them where they may be copied.",),
-        "frameworks' argument checks", weight=3,
-    ),
-    Signature(
-        "divisibility_heads", "is not divisible by", r"^\W*(?:\w*Error: )?(?P<a>\d+) is not divisible by (?P<b>\d+)",
-        "{a} does not divide over {b} ranks: of what, the message does not say; attention heads in most cases.",
         ("Choose a tensor-parallel size that divides the heads, and the key/value heads.",),
-        "Megatron-LM megatron/core/utils.py, ensure_divisibility; vLLM", confidence=POSSIBLE, weight=1,
+        "frameworks' argument checks",
+        weight=2,
+    ),
+    Signature(
+        "divisibility_gqa",
+        "heads",
+        (
+            r"(?:num_key_value_heads|kv[_ ]heads|num_query_groups|key.?value heads)\b.{0,60}(?:must|"
+            r"should) be (?:a )?(?:evenly )?(?:divisible|multiple)|(?:must|should) be divisible by "
+            r"(?:num_)?(?:query_groups|kv_heads|key_value_heads)"
+        ),
+        ("The key/value heads do not divide over the tensor-parallel ranks, or do not divide the heads."),
+        (
+            (
+                "Choose a tensor-parallel size that divides the key/value heads, or is a multiple of "
+                "them where they may be copied."
+            ),
+        ),
+        "frameworks' argument checks",
+        weight=3,
+    ),
+    Signature(
+        "divisibility_heads",
+        "is not divisible by",
+        r"^\W*(?:\w*Error: )?(?P<a>\d+) is not divisible by (?P<b>\d+)",
+        ("{a} does not divide over {b} ranks: of what, the message does not say; attention heads in most cases."),
+        ("Choose a tensor-parallel size that divides the heads, and the key/value heads.",),
+        "Megatron-LM megatron/core/utils.py, ensure_divisibility; vLLM",
+        confidence=POSSIBLE,
+        weight=1,
         confirm="The frame above: attention, vocabulary or experts.",
     ),
     Signature(
-        "divisibility_gqa", "is invalid for input of size",
-        r"shape '\[[\d, ]*-1, (?:64|80|96|128|192|256)\]' is invalid for input of size (?P<size>\d+)",
-        "A projection of {size} elements does not hold whole heads: the key/value heads do not divide over the ranks.",
+        "divisibility_gqa",
+        "is invalid for input of size",
+        (
+            r"shape '\[[\d, ]*-1, (?:64|80|96|128|192|256)\]' is invalid for input of size "
+            r"(?P<size>\d+)"
+        ),
+        (
+            "A projection of {size} elements does not hold whole heads: the key/value heads do not "
+            "divide over the ranks."
+        ),
         ("Choose a tensor-parallel size that divides the key/value heads.",),
-        "PyTorch, Tensor.view in attention", confidence=POSSIBLE, weight=1, confirm="num_key_value_heads beside the tensor-parallel size.",
+        "PyTorch, Tensor.view in attention",
+        confidence=POSSIBLE,
+        weight=1,
+        confirm="num_key_value_heads beside the tensor-parallel size.",
     ),
     Signature(
-        "divisibility_sequence", "fp8 execution requires", r"FP8 execution requires 2D input matrices with height divisible by (?P<a>\d+)",
-        "FP8 products need a number of tokens that {a} divides.", _SEQUENCE, "TransformerEngine pytorch/utils.py", weight=3,
+        "divisibility_sequence",
+        "fp8 execution requires",
+        r"FP8 execution requires 2D input matrices with height divisible by (?P<a>\d+)",
+        "FP8 products need a number of tokens that {a} divides.",
+        _SEQUENCE,
+        "TransformerEngine pytorch/utils.py",
+        weight=3,
         confirm="Tokens of the failing batch on one rank.",
     ),
     Signature(
-        "pipeline_layout", "layers", r"(?:num(?:ber)?[_ ](?:of )?(?:transformer )?layers|layers)\b.{0,60}(?:should|must) be divisible by.{0,60}(?:pipeline|pp|stage)|assert num_layers % .*pipeline",
+        "pipeline_layout",
+        "layers",
+        (
+            r"(?:num(?:ber)?[_ ](?:of )?(?:transformer )?layers|layers)\b.{0,60}(?:should|must) be "
+            r"divisible by.{0,60}(?:pipeline|pp|stage)|assert num_layers % .*pipeline"
+        ),
         "The layers do not divide over the pipeline's stages.",
-        ("Choose a number of stages that divides the layers.", "Give the first and the last stage their own number of layers."),
-        "Megatron-LM megatron/training/arguments.py", weight=3,
+        (
+            "Choose a number of stages that divides the layers.",
+            "Give the first and the last stage their own number of layers.",
+        ),
+        "Megatron-LM megatron/training/arguments.py",
+        weight=3,
     ),
     Signature(
-        "moe_imbalance", "expert", r"(?:num(?:ber)?[_ ](?:of )?)?experts?\b.{0,50}(?:must|should) be divisible by.{0,60}(?:expert|ep|parallel)",
+        "moe_imbalance",
+        "expert",
+        (
+            r"(?:num(?:ber)?[_ ](?:of )?)?experts?\b.{0,50}(?:must|should) be divisible "
+            r"by.{0,60}(?:expert|ep|parallel)"
+        ),
         "The experts do not divide over the expert-parallel ranks.",
-        ("Choose an expert-parallel size that divides the experts.",), "frameworks' argument checks", weight=2,
+        ("Choose an expert-parallel size that divides the experts.",),
+        "frameworks' argument checks",
+        weight=2,
     ),
     Signature(
-        "vocab_padding", "vocab", r"vocab\w*.{0,60}(?:must|should|not) be (?:evenly )?divisible by|vocab\w*.{0,40} is not divisible",
+        "vocab_padding",
+        "vocab",
+        (
+            r"vocab\w*.{0,60}(?:must|should|not) be (?:evenly )?divisible by|vocab\w*.{0,40} is not "
+            r"divisible"
+        ),
         "The vocabulary does not divide over the ranks that share it.",
-        ("Pad the vocabulary to a multiple of the ranks (Megatron: --make-vocab-size-divisible-by).",), "frameworks' argument checks", weight=2,
+        ("Pad the vocabulary to a multiple of the ranks (Megatron: --make-vocab-size-divisible-by).",),
+        "frameworks' argument checks",
+        weight=2,
     ),
     Signature(
-        "batch_config", "batch", r"Check batch related parameters|train_batch_size is not equal to micro_batch_per_gpu"
-        r"|global[_ ]batch[_ ]size.{0,80}(?:not|must be|should be) (?:be )?(?:evenly )?divisible|batch[_ ]size.{0,60}(?:must|should) be divisible by",
+        "batch_config",
+        "batch",
+        r"Check batch related parameters|train_batch_size is not equal to micro_batch_per_gpu"
+        r"|global[_ ]batch[_ ]size.{0,80}(?:not|must be|should be) (?:be )?(?:evenly )?divisible|"
+        r"batch[_ ]size.{0,60}(?:must|should) be divisible by",
         "The global batch is not micro-batch × accumulation × data-parallel ranks.",
-        ("Choose a global batch that micro-batch × data-parallel ranks divides.",), "DeepSpeed deepspeed/runtime/config.py; Megatron-LM num_microbatches_calculator.py", weight=2,
+        ("Choose a global batch that micro-batch × data-parallel ranks divides.",),
+        "DeepSpeed deepspeed/runtime/config.py; Megatron-LM num_microbatches_calculator.py",
+        weight=2,
     ),
     Signature(
-        "world_size_layout", "world", r"world[_ ]?size.{0,60}(?:not|must be|should be) (?:evenly )?(?:be )?(?:divisible|a multiple)|Invalid parallel dims|mesh should not be bigger than default world size|!= WORLD_SIZE|world[_ ]size.{0,40}does not match",
+        "world_size_layout",
+        "world",
+        (
+            r"world[_ ]?size.{0,60}(?:not|must be|should be) (?:evenly )?(?:be )?(?:divisible|a "
+            r"multiple)|Invalid parallel dims|mesh should not be bigger than default world size|!= "
+            r"WORLD_SIZE|world[_ ]size.{0,40}does not match"
+        ),
         "The layout does not multiply to the number of processes.",
-        ("data × tensor × pipeline × context must be the number of processes that the launcher starts.",
-         "Print WORLD_SIZE on every process: a launcher that is started once a GPU shows 1."),
-        "torchtitan torchtitan/distributed/parallel_dims.py; PyTorch torch/distributed/device_mesh.py", weight=3,
+        (
+            ("data × tensor × pipeline × context must be the number of processes that the launcher starts."),
+            "Print WORLD_SIZE on every process: a launcher that is started once a GPU shows 1.",
+        ),
+        ("torchtitan torchtitan/distributed/parallel_dims.py; PyTorch torch/distributed/device_mesh.py"),
+        weight=3,
     ),
-)  # fmt: skip
+)

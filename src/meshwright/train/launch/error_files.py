@@ -22,6 +22,7 @@ from meshwright.spec.errors import RequestError
 from meshwright.train.launch.environment import LAUNCHER
 from meshwright.train.launch.failures import Failure, failure_of, root_cause
 from meshwright.train.launch.orphans import watch_parent
+from meshwright.train.launch.recorder import dump_collectives
 from meshwright.train.metrics.logs import log_path
 
 ECHO_SECONDS = 3.0
@@ -51,6 +52,7 @@ def record_errors(rank: int, folder: Path) -> Iterator[None]:
         yield
     except Exception as error:
         failure = failure_of(rank, error, is_request=isinstance(error, RequestError))
+        dump_collectives(folder, rank)
         write_error(folder, failure)
         if os.environ.get(LAUNCHER) != "local":
             _tell(failure, _awaited_cause(folder, failure, started) if failure.is_echo else failure)

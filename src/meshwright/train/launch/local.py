@@ -24,7 +24,9 @@ from meshwright.spec.errors import RequestError
 from meshwright.train.launch.environment import LAUNCHER, LOCALHOST
 from meshwright.train.launch.error_files import note_signal, read_errors, remove_errors
 from meshwright.train.launch.failures import Failure, death_of, root_cause
+from meshwright.train.launch.findings import finding_lines
 from meshwright.train.launch.orphans import PARENT, parent_death_signal
+from meshwright.train.launch.recorder import ask_for_dumps, remove_dumps
 from meshwright.train.launch.threads import threads_of_a_rank
 from meshwright.train.metrics.logs import log_path
 
@@ -60,6 +62,7 @@ def launch_local(
     try:
         log_path(folder, 0).parent.mkdir(parents=True, exist_ok=True)
         remove_errors(folder)
+        remove_dumps(folder)
     except OSError as error:
         raise RequestError(f"Cannot write logs into {folder}: {error.strerror}.") from error
     variables = {**os.environ, **_variables(ranks, threads), **(environment or {})}
@@ -146,6 +149,7 @@ class _Job:
         failures = [*self.deaths, *read_errors(self.folder)]
         if failures and self._failed_at is None:
             self._failed_at = time.monotonic()
+            ask_for_dumps(self.folder)
         if self._failed_at is None:
             return self.stopped_by is not None
         # Where a rank only lost a peer, that peer's own error is still to come.
@@ -194,6 +198,7 @@ class _Job:
 
     def _lines(self, cause: Failure) -> Iterator[str]:
         log = log_path(self.folder, cause.rank)
+        yield from finding_lines(log.parent, cause)
         yield f"error: rank {cause.rank} of {self.ranks} failed: {cause.headline}"
         if cause.traceback:
             yield from cause.message.strip().splitlines()[1:]

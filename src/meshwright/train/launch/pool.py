@@ -38,7 +38,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +58,11 @@ class RankError(RuntimeError):
 
 
 class RankTimeoutError(RankError):
-    """A task took too long."""
+    """A task took too long. `dumps` holds the Flight Recorder's of the ranks that still ran."""
+
+    def __init__(self, message: str, dumps: Mapping[int, bytes] | None = None) -> None:
+        super().__init__(message)
+        self.dumps = dict(dumps or {})
 
 
 class RankPool:
@@ -156,7 +160,8 @@ class _Run:
         if self.failures:
             raise self._error(stacks)
         if waiting:
-            raise RankTimeoutError(self._late(stacks))
+            dumps = {rank: dump for rank in waiting if (dump := self.processes.dump(rank))}
+            raise RankTimeoutError(self._late(stacks), dumps)
         return [self.values[rank] for rank in range(self.world)]
 
     def _waiting(self) -> list[int]:

@@ -115,6 +115,11 @@ class PoolProcesses:
         log = collectives.read_text().strip() if collectives.exists() else ""
         return (text or "no stack") + (f"\nlast collectives:\n{log}" if log else "")
 
+    def dump(self, rank: int) -> bytes:
+        """The Flight Recorder's dump of a rank whose `stacks` were asked for; empty: it has none."""
+        file = self._file(rank, ".recorder")
+        return file.read_bytes() if file.exists() else b""
+
     def restart(self) -> None:
         """Kill all ranks and start new ones."""
         self._kill()

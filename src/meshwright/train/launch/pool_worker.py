@@ -25,6 +25,7 @@ from typing import Any
 
 from meshwright.train.launch.orphans import die_with_parent
 from meshwright.train.launch.pool_task import Task, clean, close_groups, failed, last_collectives, restored, run_task
+from meshwright.train.launch.recorder import dump_of_collectives, switch_recorder_on
 
 # What ranks use sooner or later: 5 s of imports that forked processes share.
 PRELOADED = (
@@ -40,6 +41,7 @@ PRELOADED = (
 def main(descriptor: int, parent: int, folder: Path) -> None:
     """Import torch, then fork ranks until the pool closes the socket."""
     die_with_parent(parent)
+    switch_recorder_on()
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     for name in PRELOADED:
@@ -105,6 +107,7 @@ def _dump_on_request(log: Path) -> None:
 
     def answer() -> None:
         while os.read(receiver, 1):
+            log.with_suffix(".recorder").write_bytes(dump_of_collectives())
             log.with_suffix(".collectives").write_text("\n".join(last_collectives()))
 
     threading.Thread(target=answer, daemon=True, name="collectives").start()

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from meshwright.train.config.job import Job
 from meshwright.train.launch.process_group import finalize, initialize
+from meshwright.train.launch.recorder import record_collectives
 from meshwright.train.launch.signals import StopFlag
 from meshwright.train.loop.exporting import Export
 from meshwright.train.loop.facts import running_layout
@@ -44,6 +45,7 @@ class Outcome:
 def train(job: Job) -> Outcome:
     """Train `job` as one of its ranks. Raises RequestError where something does not fit, before a step is done."""
     launch = job.config.launch
+    record_collectives(job.folder, job.here.place.rank)
     device = initialize(
         job.here.place, device=job.device, backend=job.backend, timeout=launch.timeout_s, threads=launch.threads or None
     )

@@ -1,0 +1,34 @@
+"""What the rules of `diagnose` say of a run of ours that failed: the first thing that its launcher prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from meshwright.diagnose.described.topic import DESCRIBED
+from meshwright.diagnose.diagnosis import diagnose
+from meshwright.diagnose.finding import ERROR, Finding
+from meshwright.diagnose.recorder.topic import RECORDER
+from meshwright.diagnose.told import lines_of
+from meshwright.diagnose.topics import TOPICS
+from meshwright.spec.errors import RequestError
+from meshwright.train.launch.failures import Failure
+
+
+def findings_of(folder: Path, *, hangs: bool) -> tuple[Finding, ...]:
+    """Errors that the files in `folder` are evidence of, the most important first.
+
+    `hangs`: no rank failed by itself. That others wait for one that did is no news, and dumps are not read then.
+    """
+    topics = [one for one in TOPICS if one is not DESCRIBED and (hangs or one is not RECORDER)]
+    try:
+        found = diagnose([folder], topics).findings
+    except RequestError:  # nothing there that can be read
+        return ()
+    return tuple(one for one in found if one.severity == ERROR and not one.consequence)
+
+
+def finding_lines(folder: Path, cause: Failure) -> Iterator[str]:
+    """The first of them in lines for a terminal; none where the rules find nothing."""
+    for one in findings_of(folder, hangs=cause.is_echo)[:1]:
+        yield from lines_of(one)
