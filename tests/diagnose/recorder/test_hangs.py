@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-from collections.abc import Callable
-from datetime import timedelta
+import re
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import multiprocessing
 
 from meshwright.diagnose.diagnosis import diagnose
-from meshwright.diagnose.finding import CERTAIN, ERROR, POSSIBLE, Finding
+from meshwright.diagnose.finding import CERTAIN, ERROR, POSSIBLE, WARNING, Finding
+from meshwright.train.launch.pool import RankPool
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "diagnosis" / "flight_recorder"
 
@@ -74,35 +74,53 @@ def pipeline_of_unequal_history(rank: int) -> None:
         dist.all_reduce(torch.ones(4), group=front if rank == 1 else back, async_op=True)
 
 
-def _run(rank: int, scenario: Callable[[int], None], folder: str, as_json: bool) -> None:
-    os.environ.update(TORCH_FR_BUFFER_SIZE="2000", TORCH_CPP_LOG_LEVEL="ERROR")
-    store = dist.FileStore(f"{folder}/store", 3)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=30))
-    scenario(rank)
+def uneven_inputs(rank: int) -> None:
+    """Rank 1 has one batch fewer than the others; each step sends two gradients after some work."""
+    for _ in range(5 if rank == 1 else 6):
+        time.sleep(0.02)
+        dist.all_reduce(torch.ones(64), async_op=True)
+        work = dist.all_reduce(torch.ones(32), async_op=True)
+        if work is not None and (rank == 1 or _ < 5):
+            work.wait()
+
+
+def straggler(rank: int) -> None:
+    for _ in range(12):
+        time.sleep(0.02 + 0.05 * (rank == 2))
+        dist.all_reduce(torch.ones(64))
+        dist.all_reduce(torch.ones(32))
+
+
+def _dump(scenario: str, as_json: bool) -> bytes:
+    """Of a rank that has just run a scenario: everything it has recorded."""
+    globals()[scenario](dist.get_rank())
+    # Ranks that others wait for must not leave before they have entered what they wait in.
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"done {dist.get_rank()}", "")
+    store.wait([f"done {other}" for other in range(dist.get_world_size())])
     recorder: Any = torch._C._distributed_c10d
     dump = recorder._dump_fr_trace_json(True, False) if as_json else recorder._dump_fr_trace(True, True, False)
-    data = dump.encode() if isinstance(dump, str) else dump
-    Path(folder, "dumps", f"rank_{rank}").write_bytes(data)
-    store.set(f"dumped {rank}", "")
-    store.wait([f"dumped {other}" for other in range(3)])
-    os._exit(0)  # work that never ends is not waited for
+    return dump.encode() if isinstance(dump, str) else dump
 
 
-def dumps_of(scenario: Callable[[int], None], folder: Path, *, as_json: bool = False) -> Path:
+@pytest.fixture(scope="module")
+def pool() -> Iterator[RankPool]:
+    """Ranks whose process groups have recorded nothing yet: `renew` before each scenario."""
+    with RankPool(3) as ranks:
+        yield ranks
+
+
+def dumps_of(pool: RankPool, scenario: Callable[[int], None], folder: Path, *, as_json: bool = False) -> Path:
+    pool.renew()
     (folder / "dumps").mkdir()
-    context = multiprocessing.get_context("spawn")
-    ranks = [context.Process(target=_run, args=(rank, scenario, str(folder), as_json)) for rank in range(3)]
-    for one in ranks:
-        one.start()
-    for one in ranks:
-        one.join(60)
-        assert one.exitcode == 0
+    for rank, data in enumerate(pool.run(_dump, scenario.__name__, as_json)):
+        (folder / "dumps" / f"rank_{rank}").write_bytes(data)
     return folder / "dumps"
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_rank_that_missed_a_collective_is_named_and_no_other(tmp_path: Path, as_json: bool) -> None:
-    (one,) = diagnose([dumps_of(missing, tmp_path, as_json=as_json)]).findings
+def test_a_rank_that_missed_a_collective_is_named_and_no_other(pool: RankPool, tmp_path: Path, as_json: bool) -> None:
+    (one,) = diagnose([dumps_of(pool, missing, tmp_path, as_json=as_json)]).findings
     assert (one.ranks, one.confidence) == ((2,), CERTAIN)
     assert "all_reduce" in one.cause
 
@@ -117,17 +135,30 @@ def test_a_rank_that_missed_a_collective_is_named_and_no_other(tmp_path: Path, a
     ],
 )
 def test_the_odd_rank_is_named_whichever_it_is(
-    scenario: Callable[[int], None], ranks: tuple[int, ...], word: str, tmp_path: Path
+    pool: RankPool, scenario: Callable[[int], None], ranks: tuple[int, ...], word: str, tmp_path: Path
 ) -> None:
-    (one,) = diagnose([dumps_of(scenario, tmp_path)]).findings
+    (one,) = diagnose([dumps_of(pool, scenario, tmp_path)]).findings
     assert one.ranks == ranks
     assert word in one.cause
 
 
-def test_of_a_healthy_job_nothing_is_said(tmp_path: Path) -> None:
-    found = diagnose([dumps_of(healthy, tmp_path)])
+def test_of_a_healthy_job_nothing_is_said(pool: RankPool, tmp_path: Path) -> None:
+    found = diagnose([dumps_of(pool, healthy, tmp_path)])
     assert found.findings == ()
     assert found.checked
+
+
+def test_a_rank_that_ran_out_of_batches_is_named_with_what_it_did_not_begin(pool: RankPool, tmp_path: Path) -> None:
+    (one,) = diagnose([dumps_of(pool, uneven_inputs, tmp_path)]).findings
+    assert (one.category, one.ranks) == ("uneven_inputs", (1,))
+    assert "input 64" in one.cause
+
+
+def test_a_rank_that_comes_late_in_every_step_is_named_with_its_delay(pool: RankPool, tmp_path: Path) -> None:
+    (one,) = diagnose([dumps_of(pool, straggler, tmp_path)]).findings
+    assert (one.category, one.ranks, one.severity) == ("straggler_cpu", (2,), WARNING)
+    milliseconds = int(re.search(r"by (\d+) ms", one.cause)[1])  # type: ignore[index]
+    assert milliseconds == pytest.approx(50, rel=0.25)
 
 
 def nccl(rank: int, *entries: dict[str, Any]) -> bytes:

@@ -18,10 +18,8 @@ ENOUGH = 4
 """Weight below which nothing is said: one term of its own, or two that support each other."""
 MOST = 3
 _MACHINE = re.compile(
-
-        r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|\[(?:INFO|"
-        r"WARNING|ERROR)\]|^\s*(?:File \"|at 0x)"
-
+    r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|\[(?:INFO|"
+    r"WARNING|ERROR)\]|^\s*(?:File \"|at 0x)"
 )
 _PREFIX = re.compile(r"^\s*(?:\[[^\]]{0,40}\]:?\s*)+")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from ast import literal_eval
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from meshwright.spec.errors import RequestError
@@ -16,6 +18,12 @@ _DIGITS = re.compile(r"(\d+)(?!.*\d)")
 
 class DumpError(RequestError):
     """A dump that is not one."""
+
+
+Channel = tuple[str, tuple[int, int] | None]
+"""Where sequence numbers count: a group, or the messages of a pair in one direction."""
+RECENT = 256
+"""Completed entries that are kept of each dump. A ring buffer holds thousands, and those are over on every rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +58,13 @@ class Dump:
     groups: Mapping[str, tuple[int, ...]]
     """Members by name of the group, where the dump says so (gloo does not)."""
     entries: tuple[Entry, ...]
+    """In the order in which they were enqueued: all that are not known to have completed, and the last `RECENT`."""
     backend: str
     """nccl, gloo."""
+    reached: Mapping[Channel, int]
+    """The last sequence number of each channel that the rank has entered, entries that are left out among them."""
+    count: int
+    """Entries in the dump."""
 
 
 def looks_like_dump(parsed: Any) -> bool:
@@ -67,40 +80,65 @@ def read_dump(parsed: Any, path: str) -> Dump:
     if found is None:
         raise DumpError(f"{path}: the file's name does not end in a rank.", ["nccl_trace_rank_3"])
     try:
-        entries = tuple(_entry(one) for one in parsed["entries"])
-        groups = {str(one["name"]): tuple(json.loads(one["ranks"])) for one in parsed.get("pg_config", {}).values()
+        listed = parsed["entries"]
+        old = len(listed) - RECENT
+        entries = tuple(_entry(one) for at, one in enumerate(listed) if at >= old or one.get("state") != "completed")
+        listed_groups = parsed.get("pg_config", {}).values()
+        # gloo names its default group "" here and "0" in the entries.
+        groups = {str(one["name"]) or "0": tuple(json.loads(one["ranks"])) for one in listed_groups
                   if one.get("name") is not None}  # fmt: skip
+        reached = _reached(listed)
         backend = str(parsed["entries"][0]["profiling_name"]).partition(":")[0] if entries else ""
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError, RecursionError) as error:
         raise DumpError(f"{path}: an entry is not as the Flight Recorder writes it ({error!r}).") from error
-    return Dump(path, int(found[1]), {name: ranks for name, ranks in groups.items() if ranks}, entries, backend)
+    groups = {name: ranks for name, ranks in groups.items() if ranks}
+    return Dump(path, int(found[1]), groups, entries, backend, reached, len(listed))
+
+
+def _reached(listed: Sequence[Mapping[str, Any]]) -> dict[Channel, int]:
+    last: dict[Channel, int] = {}
+    for one in listed:
+        peers = _operation(one["profiling_name"])[1]
+        sequence = (one["p2p_seq_id"] or one["collective_seq_id"]) if peers else one["collective_seq_id"]
+        channel = (one["process_group"][0], peers)
+        if sequence > last.get(channel, -1):
+            last[channel] = sequence
+    return last
 
 
 def _entry(one: Mapping[str, Any]) -> Entry:
-    name, (group, description) = str(one["profiling_name"]).partition(":")[2], one["process_group"]
-    peers = _PEERS.match(name)
-    pair = None
-    if peers:
-        here, there = int(peers[2]), int(peers[4])
-        pair = (here, there) if peers[1] == "send" else (there, here)
-    sequence = int(one["p2p_seq_id"] or one["collective_seq_id"]) if peers else int(one["collective_seq_id"])
+    (group, description) = one["process_group"]
+    operation, peers = _operation(str(one["profiling_name"]))
     return Entry(
-        group=str(group),
-        description=str(description),
-        sequence=sequence,
-        operation=peers[1] if peers else name,
-        peers=pair,
-        inputs=_shapes(one.get("input_sizes")),
-        outputs=_shapes(one.get("output_sizes")),
-        dtypes=tuple(str(dtype) for dtype in one.get("input_dtypes") or ()),
-        done=one.get("state") == "completed",
-        created_ns=int(one.get("time_created_ns") or 0),
-        frame=_frame(one.get("frames") or ()),
+        str(group),
+        str(description),
+        int(one["p2p_seq_id"] or one["collective_seq_id"]) if peers else int(one["collective_seq_id"]),
+        operation,
+        peers,
+        _shapes(str(one.get("input_sizes") or ())),
+        _shapes(str(one.get("output_sizes") or ())),
+        tuple(map(str, one.get("input_dtypes") or ())),
+        one.get("state") == "completed",
+        int(one.get("time_created_ns") or 0),
+        _frame(one.get("frames") or ()),
     )
 
 
-def _shapes(sizes: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(int(n) for n in shape) for shape in sizes or ())
+@lru_cache(4096)
+def _operation(profiling_name: str) -> tuple[str, tuple[int, int] | None]:
+    """Operation and peers of `nccl:all_reduce` or `nccl:send 0->1`."""
+    name = profiling_name.partition(":")[2]
+    peers = _PEERS.match(name)
+    if peers is None:
+        return name, None
+    here, there = int(peers[2]), int(peers[4])
+    return peers[1], (here, there) if peers[1] == "send" else (there, here)
+
+
+@lru_cache(4096)
+def _shapes(sizes: str) -> tuple[tuple[int, ...], ...]:
+    """Shapes from a list of lists that is written out: few are different, and most entries share them."""
+    return tuple(tuple(int(n) for n in shape) for shape in literal_eval(sizes))
 
 
 def _frame(frames: Any) -> str:

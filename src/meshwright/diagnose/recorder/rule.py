@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, Evidence, Finding
+from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
+from meshwright.diagnose.recorder.late import Late, latest
 from meshwright.diagnose.recorder.mismatch import Mismatch, first_mismatch
 from meshwright.diagnose.recorder.read import Dump, Entry
+from meshwright.diagnose.recorder.steps import begins_step
 from meshwright.diagnose.recorder.waits import Wait, culprits, members, waits
 
+_CHANGES = {
+    "hardware_fault": ("If its log ends without an error, look at its node: dmesg, nvidia-smi, the scheduler's log.",),
+    "rank_conditional_collective": (
+        "Call the barrier, or share the flag, on every rank: not in `if rank == 0`, nor behind a value that differs.",
+    ),
+    "uneven_inputs": (
+        "Give every rank the same number of batches: drop_last, equal shards, or DDP's Join.",
+        "If it only waited for data, more workers; or a longer timeout of init_process_group.",
+    ),
+    "long_non_collective_section": (
+        "If it is in a branch that others do not take, call the collective on every rank.",
+        "If it was only late (data, checkpoint, evaluation), raise the timeout of init_process_group.",
+    ),
+}
 WITNESSES = 3
 """Waits that are shown for each culprit."""
 
@@ -21,14 +37,19 @@ def find_hangs(dumps: Sequence[Dump]) -> list[Finding]:
     edges = waits(dumps)
     found = culprits(edges)
     if found:
-        return [_of_culprit(rank, edges, dumps) for rank in found]
+        held: dict[int, list[Wait]] = {}
+        for edge in edges:
+            held.setdefault(edge.member, []).append(edge)
+        return [_of_culprit(rank, held[rank], dumps) for rank in found]
     if edges:
         return [_of_circle(edges, dumps)]
-    return _of_joined(dumps)
+    late = latest(dumps)
+    return [*_of_joined(dumps), *([_of_late(late, dumps)] if late is not None else [])]
 
 
 def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Finding:
-    held = sorted((edge for edge in edges if edge.member == rank), key=lambda edge: edge.entry.created_ns)
+    """Of the edges that end at `rank`."""
+    held = sorted(edges, key=lambda edge: edge.entry.created_ns)
     first, own = held[0].entry, next((dump for dump in dumps if dump.rank == rank), None)
     did = _did(own)
     waiting = _ranks([edge.rank for edge in held]).capitalize()
@@ -39,19 +60,17 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
     if own is not None and own.entries:
         last = own.entries[-1]
         evidence.append(Evidence(own.path, f"rank {rank}'s last: {_told(last)} {last.frame}".strip(), rank=rank))
+    kind = _kind(rank, held[0], own, dumps)
+    first_of_all = f"Read rank {rank}'s log before the others': theirs tell of the timeout that follows."
     return Finding(
-        category="long_non_collective_section" if own is not None else "hardware_fault",
+        category=kind,
         severity=ERROR,
         confidence=CERTAIN if own is not None and own.entries else LIKELY,
         ranks=(rank,),
         cause=f"{waiting} wait for rank {rank}, first in {_told(first)}, which it never entered: it {did}.",
         evidence=tuple(evidence),
         confirm=f"The log of rank {rank} and its stack (py-spy dump) at that time; dmesg of its node for Xid errors.",
-        change=(
-            f"Read rank {rank}'s log before the others': theirs tell of the timeout that follows.",
-            "If it is in a branch that others do not take, call the collective on every rank.",
-            "If it was only late (data, checkpoint, evaluation), raise the timeout of init_process_group.",
-        ),
+        change=(first_of_all, *_CHANGES[kind]),
     )
 
 
@@ -63,6 +82,37 @@ def _did(own: Dump | None) -> str:
         return "has an empty dump, so it was blocked on the host or had done nothing for long"
     return (
         f"did {_told(own.entries[-1])} last and then nothing, so it died, or is busy or blocked outside of collectives"
+    )
+
+
+def _kind(rank: int, wait: Wait, own: Dump | None, dumps: Sequence[Dump]) -> str:
+    """The category, from what the rank that is waited for did not enter, and when in a step."""
+    if own is None:
+        return "hardware_fault"
+    entry = wait.entry
+    if entry.operation == "barrier" or entry.inputs in (((1,),), ((),)):
+        # A barrier, a flag or a value that is shared: most often in a branch that not every rank takes.
+        return "rank_conditional_collective"
+    waiter = next(dump for dump in dumps if dump.rank == wait.rank)
+    history = [one for one in waiter.entries if one.group == entry.group and one.sequence < entry.sequence]
+    return "uneven_inputs" if entry.peers is None and begins_step(entry, history) else "long_non_collective_section"
+
+
+def _of_late(late: Late, dumps: Sequence[Dump]) -> Finding:
+    told = f"first late to {_told(late.entry)} {late.entry.frame}".strip()
+    return Finding(
+        category="straggler_cpu",
+        severity=WARNING,
+        confidence=LIKELY,
+        ranks=(late.rank,),
+        cause=f"Rank {late.rank} comes late to {late.times} of {late.of} collectives of group {late.group}, by "
+        f"{late.seconds * 1e3:.0f} ms each time: {late.share:.0%} of the time, in which the others wait.",
+        evidence=(Evidence(_path(late.rank, dumps), told, rank=late.rank),),
+        confirm=f"A trace of rank {late.rank} and of one other: what it does before that collective.",
+        change=(
+            "If it loads data or runs Python there: more workers, the same work on every rank.",
+            "If its kernels are slower: nvidia-smi -q -d CLOCK,PERFORMANCE on its node, and another device.",
+        ),
     )
 
 

@@ -43,7 +43,7 @@ def _hangs(facts: Facts) -> list[Finding]:
 def _checked(facts: Facts) -> Iterator[str]:
     dumps = facts.of(Dumps).all()
     if dumps:
-        entries = sum(len(dump.entries) for dump in dumps)
+        entries = sum(dump.count for dump in dumps)
         yield (
             f"{len(dumps)} dumps, {entries:,} collectives and messages, {len(members(dumps)):,} groups: operations, "
             "sizes and dtypes of the same collective; who waits for whom"

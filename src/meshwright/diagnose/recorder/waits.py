@@ -26,8 +26,8 @@ def members(dumps: Sequence[Dump]) -> dict[str, tuple[int, ...]]:
     """Ranks of every group: as a dump says; else those that used it."""
     used: dict[str, set[int]] = defaultdict(set)
     for dump in dumps:
-        for entry in dump.entries:
-            used[entry.group].add(dump.rank)
+        for group, _ in dump.reached:
+            used[group].add(dump.rank)
     found = {name: tuple(sorted(ranks)) for name, ranks in used.items()}
     for dump in dumps:
         found |= dump.groups
@@ -37,14 +37,14 @@ def members(dumps: Sequence[Dump]) -> dict[str, tuple[int, ...]]:
 def waits(dumps: Sequence[Dump]) -> list[Wait]:
     """All edges, of the first thing that each rank waits in with each member."""
     groups, by_rank = members(dumps), {dump.rank: dump for dump in dumps}
-    reached = {rank: _reached(dump) for rank, dump in by_rank.items()}
+    reached = {rank: dump.reached for rank, dump in by_rank.items()}
     found: dict[tuple[int, int], Wait] = {}
     for rank, dump in sorted(by_rank.items()):
         for entry in dump.entries:
             if entry.done:
                 continue
             for member in _others(entry, rank, groups):
-                if reached.get(member, {}).get(_channel(entry), -1) < entry.sequence:
+                if reached.get(member, {}).get((entry.group, entry.peers), -1) < entry.sequence:
                     found.setdefault((rank, member), Wait(rank, member, entry))
     return list(found.values())
 
@@ -53,19 +53,6 @@ def culprits(edges: Sequence[Wait]) -> tuple[int, ...]:
     """Ranks that are waited for and wait for nobody."""
     waiting = {edge.rank for edge in edges}
     return tuple(sorted({edge.member for edge in edges} - waiting))
-
-
-def _channel(entry: Entry) -> tuple[str, tuple[int, int] | None]:
-    """Where sequence numbers count: a group, or the messages of a pair in one direction."""
-    return entry.group, entry.peers
-
-
-def _reached(dump: Dump) -> Mapping[tuple[str, tuple[int, int] | None], int]:
-    """The last of each channel that the rank has entered."""
-    last: dict[tuple[str, tuple[int, int] | None], int] = {}
-    for entry in dump.entries:
-        last[_channel(entry)] = max(last.get(_channel(entry), -1), entry.sequence)
-    return last
 
 
 def _others(entry: Entry, rank: int, groups: Mapping[str, tuple[int, ...]]) -> list[int]:
