@@ -34,7 +34,7 @@ def test_a_hang_is_exit_code_one_with_the_rank_and_its_last_line(
     assert "/job/train.py:41" in one["evidence"][-1]["text"]
     assert read["inputs"][0]["kind"] == "flight recorder dump"
     assert main(["diagnose", str(tmp_path)]) == 1
-    assert "wait for rank 1" in " ".join(capsys.readouterr().out.split())
+    assert "waits for rank 1" in " ".join(capsys.readouterr().out.split())
 
 
 def test_nothing_wrong_is_exit_code_zero_and_says_what_was_checked(

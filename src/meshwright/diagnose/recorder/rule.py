@@ -52,7 +52,7 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
     held = sorted(edges, key=lambda edge: edge.entry.created_ns)
     first, own = held[0].entry, next((dump for dump in dumps if dump.rank == rank), None)
     did = _did(own)
-    waiting = _ranks([edge.rank for edge in held]).capitalize()
+    waiting = _ranks([edge.rank for edge in held]).capitalize() + (" wait" if len(held) > 1 else " waits")
     evidence = [
         Evidence(_path(edge.rank, dumps), f"rank {edge.rank} waits in {_told(edge.entry)}", rank=edge.rank)
         for edge in held[:WITNESSES]
@@ -67,7 +67,7 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
         severity=ERROR,
         confidence=CERTAIN if own is not None and own.entries else LIKELY,
         ranks=(rank,),
-        cause=f"{waiting} wait for rank {rank}, first in {_told(first)}, which it never entered: it {did}.",
+        cause=f"{waiting} for rank {rank}, first in {_told(first)}, which it never entered: it {did}.",
         evidence=tuple(evidence),
         confirm=f"The log of rank {rank} and its stack (py-spy dump) at that time; dmesg of its node for Xid errors.",
         change=(first_of_all, *_CHANGES[kind]),
