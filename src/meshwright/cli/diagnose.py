@@ -8,35 +8,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meshwright.cli.options import JsonOption
-from meshwright.cli.screen import console, plain, print_json
+from meshwright.cli.screen import console, plain, print_json, progress_line
 
 if TYPE_CHECKING:
     from meshwright.diagnose.diagnosis import Diagnosis
 
 EXAMPLES = (
-    "meshwright diagnose dumps/",
-    "meshwright diagnose nccl_trace_rank_0 nccl_trace_rank_1",
-    "meshwright diagnose dumps/ --json",
+    "meshwright diagnose logs/",
+    "meshwright diagnose logs/ traces/ ds_config.json",
+    "meshwright diagnose job-1234.tar.gz --json",
 )
+MOST_UNREAD = 12
+"""Files that were not read, of which the terminal lists the first."""
 
 
 def answer(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH…", help="Files or folders that the job left.", show_default=False),
+        typer.Argument(metavar="PATH…", help="Files, folders or archives that the job left.", show_default=False),
     ],
     as_json: JsonOption = False,
 ) -> int:
-    """Find who hung a job, from the Flight Recorder's dumps of its ranks.
+    """Find what is wrong with a job, from what it left behind: the cause, the evidence, what to change.
 
-    Files are recognised by content; pickles are read without running anything in them. So far dumps of the Flight
-    Recorder are read (NCCL and gloo, pickle and JSON). Exit code 0: nothing wrong found; 1: findings; 2: nothing to
-    read.
+    Any PyTorch job's: logs of any number of ranks, Flight Recorder dumps, Kineto traces, memory snapshots, nccl-tests
+    output, metric lines, py-spy and nvidia-smi output, launch commands and configurations, packed or not. Files are
+    recognised by content; pickles are read without running anything in them. Exit code 0: nothing wrong found; 1:
+    findings; 2: nothing can be read.
     """
     from meshwright.diagnose.diagnosis import diagnose
     from meshwright.diagnose.finding import INFO
 
-    found = diagnose(paths)
+    with progress_line("MiB read") as show:
+        found = diagnose(paths, progress=lambda done, total: show(done >> 20, total >> 20))
     if as_json:
         print_json(_document(found))
     else:
@@ -70,6 +74,8 @@ def _show(found: Diagnosis) -> None:
         screen.print(f"Checked: {line}", markup=False)
     for line in found.missing:
         screen.print(f"Missing: {line}", markup=False)
-    for file in found.inputs:
-        if file.problem:
-            screen.print(f"Not read: {file.path}: {file.problem}", markup=False)
+    unread = [file for file in found.inputs if file.problem]
+    for file in unread[:MOST_UNREAD]:
+        screen.print(f"Not read: {file.path}: {file.problem}", markup=False)
+    if len(unread) > MOST_UNREAD:
+        screen.print(f"Not read: {len(unread) - MOST_UNREAD} more files (--json lists them)", markup=False)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meshwright.diagnose.facts import Facts, Input
-from meshwright.diagnose.finding import Finding
-from meshwright.diagnose.inputs import read_inputs
+from meshwright.diagnose.finding import ERROR, POSSIBLE, Finding
+from meshwright.diagnose.inputs import Progress, read_inputs
 from meshwright.diagnose.logs.read import NOTHING_KNOWN
 from meshwright.diagnose.order import in_order
 from meshwright.diagnose.topic import Topic
@@ -32,9 +32,14 @@ class Diagnosis:
     missing: tuple[str, ...]
 
 
-def diagnose(paths: Sequence[Path], topics: Sequence[Topic] = TOPICS) -> Diagnosis:
-    """What is wrong with the job that left these files. Raises RequestError: nothing in them can be read."""
-    facts = read_inputs(paths, topics)
+def diagnose(
+    paths: Sequence[Path], topics: Sequence[Topic] = TOPICS, progress: Progress = lambda done, total: None
+) -> Diagnosis:
+    """What is wrong with the job that left these files; `progress` is told bytes.
+
+    Raises RequestError: nothing in them can be read.
+    """
+    facts = read_inputs(paths, topics, progress)
     found = judge(facts, topics)
     if all(one.problem for one in found.inputs):
         told = "; ".join(f"{one.path}: {one.problem}" for one in facts.inputs[:3])
@@ -44,10 +49,12 @@ def diagnose(paths: Sequence[Path], topics: Sequence[Topic] = TOPICS) -> Diagnos
 
 def judge(facts: Facts, topics: Sequence[Topic] = TOPICS) -> Diagnosis:
     """What the rules say of facts that were read."""
-    found = in_order(finding for topic in topics for rule in topic.rules for finding in rule(facts))
+    found = [finding for topic in topics if not topic.last_resort for rule in topic.rules for finding in rule(facts)]
+    if not any(one.severity == ERROR and one.confidence != POSSIBLE and not one.consequence for one in found):
+        found += [finding for topic in topics if topic.last_resort for rule in topic.rules for finding in rule(facts)]
     return Diagnosis(
         _used(facts.inputs, found),
-        found,
+        in_order(found),
         tuple(line for topic in topics for line in topic.checked(facts)),
         tuple(line for topic in topics for line in topic.missing(facts)),
     )

@@ -5,23 +5,25 @@ from __future__ import annotations
 import gc
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from meshwright.diagnose.facts import Facts, Input
 from meshwright.diagnose.logs.read import UNKNOWN, looks_like_text, read_log
-from meshwright.diagnose.sources.walk import BROKEN, Source, sources
+from meshwright.diagnose.sources.walk import BROKEN, Source, size_of, sources
 from meshwright.diagnose.topic import Topic
 from meshwright.diagnose.unpickle import load_plain
 from meshwright.spec.errors import RequestError
 
+Progress = Callable[[int, int], None]
+"""Takes what is done and the whole, in bytes."""
 LARGEST = 512 * 2**20
 """Bytes of a pickle or a JSON that is read whole."""
 
 
-def read_inputs(paths: Sequence[Path], topics: Sequence[Topic]) -> Facts:
-    """Reads every file below `paths`. Raises RequestError: a path that is not there."""
+def read_inputs(paths: Sequence[Path], topics: Sequence[Topic], progress: Progress = lambda done, total: None) -> Facts:
+    """Reads every file below `paths`; `progress` is told bytes. Raises RequestError: a path that is not there."""
     facts = Facts()
     for path in paths:
         if not path.exists():
@@ -30,8 +32,11 @@ def read_inputs(paths: Sequence[Path], topics: Sequence[Topic]) -> Facts:
     wanted = gc.isenabled()
     gc.disable()
     try:
+        total, done = sum(size_of(path) for path in paths), 0
         for source in (one for path in paths for one in sources(path)):
+            progress(done, total)
             facts.inputs.append(_read(source, topics, facts))
+            done += source.size
     finally:
         if wanted:
             gc.enable()

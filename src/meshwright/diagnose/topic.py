@@ -45,6 +45,8 @@ class Topic:
     """What would have told more."""
     documents: tuple[Document, ...] = ()
     streams: tuple[Stream, ...] = ()
+    last_resort: bool = False
+    """Its rules are asked only where those of the other topics leave the cause of an error open."""
     trigger: str = ""
     """A regular expression: lines of logs in which it is not found are not given to `collect`. "": all are."""
     collect: Callable[[Line, Facts], str] | None = None

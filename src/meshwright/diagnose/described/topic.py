@@ -66,4 +66,4 @@ def _finding(category: str, weight: int, path: str, lines: list[Line]) -> Findin
     )
 
 
-DESCRIBED = Topic("words", rules=(_rule,), collect=_collect)
+DESCRIBED = Topic("words", rules=(_rule,), collect=_collect, last_resort=True)

@@ -14,6 +14,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
@@ -61,6 +62,15 @@ def sources(path: Path) -> Iterator[Source]:
             continue
         with stream:
             yield from _opened(str(file), stream, about.st_mtime, about.st_size, 0)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of all files below `path`."""
+    total = 0
+    for file in _files(path):
+        with suppress(OSError):
+            total += file.stat().st_size
+    return total
 
 
 def _files(path: Path) -> Iterator[Path]:
