@@ -14,7 +14,8 @@ from meshwright.diagnose.signatures.topic import ALL
 
 LINES = [
     # torch/csrc/distributed/c10d/socket.cpp
-    ("[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:29500" "(errno: 98 - Address already in use).",
+    ("[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:29500 "
+     "(errno: 98 - Address already in use).",
      "port_in_use", "29500"),
     ("OSError: [Errno 98] Address already in use", "port_in_use", "listen"),
     ("torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to "
