@@ -308,6 +308,15 @@ CONFIGURATION = (
     ),
     Signature(
         "vocab_padding",
+        "padded_vocab_size",
+        r"padded_vocab_size.{0,60}\((?P<a>\d+)\).{0,60}(?:not equal|mismatch|differ).{0,60}\((?P<b>\d+)\)",
+        "The vocabulary was padded to {a} when the checkpoint was written and is padded to {b} now.",
+        ("Use the same --make-vocab-size-divisible-by and tensor-parallel size, or convert the checkpoint.",),
+        "Megatron-LM megatron/training/checkpointing.py",
+        weight=3,
+    ),
+    Signature(
+        "vocab_padding",
         "vocab",
         (
             r"vocab\w*.{0,60}(?:must|should|not) be (?:evenly )?divisible by|vocab\w*.{0,40} is not "

@@ -109,7 +109,7 @@ RUNNING = (
         "ib",
         (
             r"NET/IB ?:.*(?:Got async event|port error|link down|LID change|GID (?:table|change))|"
-            r"Call to ibv_\w+ failed|ibv_\w+ (?:failed|error)|NCCL WARN.*(?:ibv_|RDMA).*fail"
+            r"Call to ibv_(?!open_device)\w+ failed|ibv_(?!open_device)\w+ (?:failed|error)|NCCL WARN.*RDMA.*fail"
         ),
         "A call to the network card failed.",
         (*_LINK, "ulimit -l unlimited (locked memory) in the container."),
@@ -134,6 +134,31 @@ RUNNING = (
         confidence=POSSIBLE,
         weight=2,
         confirm="ping and nc -zv between the two nodes.",
+    ),
+    Signature(
+        "slow_network_wrong_transport",
+        "device",
+        r"Call to ibv_open_device failed|NET/IB ?: Unable to open device (?P<device>\S+)",
+        "NCCL cannot open an InfiniBand or RoCE device that is there, and goes on with sockets.",
+        (
+            "Give the container the devices: --device /dev/infiniband, --cap-add IPC_LOCK, --ulimit memlock=-1.",
+            "Name the device that is wired: NCCL_IB_HCA.",
+        ),
+        "NCCL src/transport/net_ib.cc",
+        confidence=POSSIBLE,
+        weight=4,
+        confirm="NCCL_DEBUG=INFO should say NET/IB : Using [0]mlx5_0; ibv_devinfo in the container.",
+    ),
+    Signature(
+        "slow_network_wrong_nic",
+        "interface",
+        r"NET ?(?:/Socket)? ?: Using (?:interface )?(?:\[\d+\])?(?P<name>lo|docker\d+|virbr\d+|br-\w+)\b",
+        "NCCL uses {name}, an interface that does not lead to other nodes.",
+        ("Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to an interface of every node, or exclude it: ^lo,docker.",),
+        "NCCL src/misc/socket.cc",
+        confidence=POSSIBLE,
+        weight=3,
+        confirm="ip -br addr on every node.",
     ),
     Signature(
         "slow_network_wrong_nic",
