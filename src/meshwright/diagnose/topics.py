@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshwright.diagnose.memory.topic import MEMORY
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
 from meshwright.diagnose.topic import Topic
@@ -9,4 +10,5 @@ from meshwright.diagnose.topic import Topic
 TOPICS: tuple[Topic, ...] = (
     RECORDER,
     SIGNATURES,
+    MEMORY,
 )

@@ -1,0 +1,118 @@
+"""Lines that tell of a process of the host which was killed, or which got no memory.
+
+Wordings: Linux mm/oom_kill.c and mm/memcontrol.c; Slurm's src/slurmd/slurmstepd/req.c; Kubernetes' `OOMKilled`; Docker;
+torch/distributed/elastic (exit codes); torch/utils/data/_utils/signal_handling.py; c10/core/impl/alloc_cpu.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+
+from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.memory.facts import MOST, Context, Kill, MemoryFacts
+from meshwright.diagnose.memory.sizes import SIZE, in_bytes
+
+_KERNEL = re.compile(
+    r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]{1,64})\)(?P<rest>.*)|"
+    r"oom-kill:constraint=(?P<constraint>\w+).*?task=(?P<task>[^,]{1,64})|(?P<invoker>\S{1,64}) invoked oom-killer|"
+    r"Killed process (?P<pid2>\d+),? (?:\((?P<name2>[^)]{1,64})\))?"
+)
+_SLURM = re.compile(
+    r"[Dd]etected (\d+) oom[-_]kill event|OOM Killed|oom-kill event\(s\)|task \d+: Out [Oo]f [Mm]emory|"
+    r"State=OUT_OF_MEMORY|\bOUT_OF_ME(?:MORY|\+)|Exceeded (?:job|step) memory limit|exceeded memory limit"
+)
+_CONTAINER = re.compile(r"\bOOMKilled\b|oom_kill [1-9]\d*\b|memory\.events.*oom_kill|(?:exit code|exitCode:?) 137\b")
+_WORKER = re.compile(
+    r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]+\) (?:is|was) killed by signal: Killed|worker .*SIGKILL"
+)
+_ALLOC = re.compile(
+    r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|std::bad_alloc|\bMemoryError\b|"
+    r"\[Errno 12\] Cannot allocate memory|Unable to allocate .* for an array|cudaHostAlloc.*out of memory"
+)
+_EXIT = re.compile(
+    r"exit ?code\s*:? *\(?-9\b|exitcode: ?-9\b|exited with exit code -9\b|[Ss]ignal 9 \(SIGKILL\)|"
+    r"with (?:signal|exit signal) (?:9|SIGKILL)|died with <Signals\.SIGKILL|return code -9\b|"
+    r"^\s*(?:\S+ line \d+:\s*\d+ )?Killed(?:\s|$)|SIGKILL\W+received|[Ee]xited with exit code 137\b"
+)
+_OTHER = re.compile(
+    r"exit ?code\s*:? *\(?(?:-(?!9\b|15\b|2\b)\d+|[1-9]\d*)\b|DUE TO TIME LIMIT|DUE TO PREEMPTION|"
+    r"[Ww]atchdog caught collective|Watchdog caught|SIGABRT|Signal 11\b"
+)
+_NOT_OTHER = re.compile(r"exit ?code\s*:? *\(?137\b")
+_LOADING = re.compile(
+    r"[Ll]oading (?:checkpoint|model|weights|pretrained|shards|pipeline|safetensors|state)|from_pretrained|"
+    r"Loading \S{0,40}(?:checkpoint|weights|shards)|[Bb]uilding model|Initializing model"
+)
+_RESUMED = re.compile(
+    r"[Rr]esum(?:e|ed|ing)\b.{0,60}(?:checkpoint|from|training|step|iteration)|after resume|without resume"
+)
+_STEP = re.compile(
+    r"\bstep\W{0,3}\s*[1-9]\d*\b|\biteration\s+[1-9]\d*/|\biter\W{0,3}\s*[1-9]\d*\b|\bepoch\W{0,3}\s*[2-9]\d*\b|"
+    r"\bEpoch:? ?\[?\d+\]?\[\d+/\d+\]|'loss': [\d.]+"
+)
+_HOST_SIZE = re.compile(
+    rf"(?:\b(?:RSS|rss|VmRSS|max_?rss|host[_ ]memory|cpu[_ ]mem(?:ory)?|ram)(?:_used|_usage)?\b\W{{0,4}}[:=]?\s*|"
+    rf"CPU Virtual Memory:\s*used = ){SIZE}"
+)
+"""deepspeed's see_memory_usage, psutil's rss, /proc/PID/status."""
+_ELASTIC_RANK = re.compile(r"\s*rank\s*: (\d{1,6}) \(local_rank")
+_RANK = re.compile(r"\brank\s*:? ?(\d{1,6})\b|local_rank: (\d{1,4})")
+_GROWS = re.compile(
+    r"\b(?:memory|RAM|RSS)\b.{0,40}\b(?:(?:becomes?|gets?|keeps?)\b.{0,20}(?:larger|grow|increas|bigger)|"
+    r"grow(?:s|ing)|increas(?:es|ing))", re.IGNORECASE,
+)  # fmt: skip
+"""A person's words."""
+MOST_LOADING = 16
+
+
+def note(line: Line, found: MemoryFacts) -> None:
+    """Adds what a line tells of when it was: loading, resumed, stepping; and of host memory in use."""
+    text = line.text
+    if _LOADING.search(text) and len(found.loading) < MOST_LOADING:
+        found.loading.append(line)
+    if _RESUMED.search(text) and len(found.resumed) < MOST_LOADING:
+        found.resumed.append(line)
+    if found.first_step is None and _STEP.search(text):
+        found.first_step = line
+    if match := _HOST_SIZE.search(text):
+        sizes = found.host_sizes.setdefault((line.path, line.rank), [])
+        if len(sizes) < MOST:
+            sizes.append((line, in_bytes(*match.groups())))
+    if match := _ELASTIC_RANK.match(text):
+        found.contexts.setdefault(line.path, Context()).elastic_rank = int(match[1])
+    if says_growing(text) and len(found.growing) < MOST_LOADING:
+        found.growing.append(line)
+
+
+def look(line: Line, found: MemoryFacts) -> bool:
+    """Adds a process that was killed, and other ends; whether it was killed."""
+    kill = _kill(line, found)
+    if kill is not None:
+        if len(found.kills) < MOST:
+            found.kills.append(kill)
+    elif _OTHER.search(line.text) and not _NOT_OTHER.search(line.text) and len(found.other_exits) < MOST:
+        found.other_exits.append(line)
+    return kill is not None
+
+
+def says_growing(text: str) -> bool:
+    """Whether a person says that memory grows."""
+    return _GROWS.search(text) is not None
+
+
+def _kill(line: Line, found: MemoryFacts) -> Kill | None:
+    text = line.text
+    if match := _KERNEL.search(text):
+        groups = match.groupdict()
+        name = groups["name"] or groups["task"] or groups["name2"] or groups["invoker"] or ""
+        return Kill(line, "kernel", line.rank, name)
+    for how, pattern in (("slurm", _SLURM), ("container", _CONTAINER), ("worker", _WORKER), ("alloc", _ALLOC)):
+        if pattern.search(text):
+            return Kill(line, how, line.rank)
+    if _EXIT.search(text):
+        rank = _RANK.search(text)
+        told = next((int(one) for one in rank.groups() if one), None) if rank else line.rank
+        if told is None and line.path in found.contexts:
+            told = found.contexts[line.path].elastic_rank
+        return Kill(line, "exit", told)
+    return None
