@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshwright.diagnose.host.topic import HOST
 from meshwright.diagnose.memory.topic import MEMORY
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
@@ -11,4 +12,5 @@ TOPICS: tuple[Topic, ...] = (
     RECORDER,
     SIGNATURES,
     MEMORY,
+    HOST,
 )

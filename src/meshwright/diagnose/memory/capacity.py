@@ -62,7 +62,7 @@ def too_large(state: State | None, oom: Oom) -> str:
 def savings(job: Job) -> Sequence[str]:
     """What the planner says each change would save at the peak; empty where model, batch or ranks are not known."""
     known, ranks = job.arguments, world(job)
-    if job.config is None or job.adapters or not ranks or not {"batch", "sequence"} <= known.keys():
+    if job.config is None or job.adapters or not ranks or not job.sharding or not {"batch", "sequence"} <= known.keys():
         return ()
     try:
         return tuple(_savings(job, ranks))

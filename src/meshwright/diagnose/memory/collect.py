@@ -29,7 +29,7 @@ _ASKED = re.compile(
     r"Allocation on device|exitcode|SIGKILL|[Kk]illed|oom|OOM|"
     r"Cannot allocate|bad_alloc|MemoryError|'total_size'|[Ll]oading|[Rr]esum|\bstep\b|\biter(?:ation)?\b|RSS|rss|"
     r"Virtual Memory|TIME LIMIT|PREEMPT|[Ww]atchdog|--|logits|\bmemory\b|"
-    r"rank  |vocab_size|seq_len|batch_size|FSDP|fsdp|ZeRO|zero_stage"
+    r"rank  |backward|vocab_size|seq_len|batch_size|FSDP|fsdp|ZeRO|zero_stage"
 )
 
 

@@ -16,7 +16,7 @@ SAME = 0.01
 """Two printed sizes that differ by less are the same tensor's, and its gradient's."""
 _SAVED = re.compile(rf"{SIZE}.{{0,80}}\bsav(?:e|ed|ing)\b.{{0,40}}checkpoint.{{0,80}}?{SIZE}")
 _LOGITS = re.compile(rf"\blogits\b.{{0,60}}?\b{SIZE}")
-_TWICE = re.compile(rf"{SIZE} (?:block|tensor|buffer).{{0,30}}{SIZE} (?:request|allocation).{{0,40}}backward")
+_TWICE = re.compile(rf"{SIZE} (?:block|tensor|buffer).{{0,30}}?\b{SIZE} (?:request|allocation).{{0,40}}backward")
 
 
 def look(line: Line, found: MemoryFacts) -> bool:
