@@ -85,13 +85,14 @@ def note(line: Line, found: MemoryFacts) -> None:
 
 
 def look(line: Line, found: MemoryFacts) -> bool:
-    """Adds a process that was killed, and other ends; whether it was killed."""
+    """Adds a process that was killed, and other ends; whether the line tells of one."""
     kill = _kill(line, found)
     if kill is not None:
         if len(found.kills) < MOST:
             found.kills.append(kill)
     elif _OTHER.search(line.text) and not _NOT_OTHER.search(line.text) and len(found.other_exits) < MOST:
         found.other_exits.append(line)
+        return True
     return kill is not None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import ERROR, Evidence, Finding
+from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Evidence, Finding
 from meshwright.diagnose.memory.capacity import savings, state_of
 from meshwright.diagnose.memory.facts import Failure, MemoryFacts, evidence
 from meshwright.diagnose.memory.verdict import Surroundings, Verdict, verdicts
@@ -13,6 +13,7 @@ from meshwright.diagnose.memory.verdict import Surroundings, Verdict, verdicts
 MOST_JUDGED = 256
 """Failures that are judged one by one: more of them say the same."""
 MOST_EVIDENCE = 8
+SUREST = (CERTAIN, LIKELY, POSSIBLE)
 
 
 def find_failures(facts: Facts) -> Iterator[Finding]:
@@ -21,10 +22,10 @@ def find_failures(facts: Facts) -> Iterator[Finding]:
     if not found.failures:
         return
     around = _surroundings(found)
-    groups: dict[tuple[str, str, str], list[tuple[Failure, Verdict]]] = {}
+    groups: dict[tuple[str, str], list[tuple[Failure, Verdict]]] = {}
     for one in sorted(found.failures, key=lambda one: (one.line.when is None, one.line.when or 0.0))[:MOST_JUDGED]:
         for verdict in verdicts(one, around):
-            groups.setdefault((verdict.category, verdict.confidence, one.place.phase), []).append((one, verdict))
+            groups.setdefault((verdict.category, one.place.phase), []).append((one, verdict))
     for same in groups.values():
         yield _finding(same)
 
@@ -39,7 +40,7 @@ def _surroundings(found: MemoryFacts) -> Surroundings:
 
 
 def _finding(same: Sequence[tuple[Failure, Verdict]]) -> Finding:
-    _, verdict = same[0]
+    judged, verdict = min(same, key=lambda pair: SUREST.index(pair[1].confidence))
     lines = [one.line for one, _ in same]
     shown: list[Evidence] = [evidence(line) for line in lines[:MOST_EVIDENCE]]
     told = next((one for one, _ in same if one.place.text and one.place.text not in one.line.text), None)
@@ -48,7 +49,7 @@ def _finding(same: Sequence[tuple[Failure, Verdict]]) -> Finding:
     ranks = tuple(sorted({line.rank for line in lines if line.rank is not None}))
     cause = verdict.cause
     if len(ranks) > 1:
-        cause = f"{cause} So it was on {len(ranks)} ranks (the numbers are of rank {same[0][0].line.rank})."
+        cause = f"{cause} So it was on {len(ranks)} ranks (the numbers are of rank {judged.line.rank})."
     return Finding(
         verdict.category, ERROR, verdict.confidence, ranks, cause, tuple(shown), verdict.confirm, verdict.change,
         min((line.when for line in lines if line.when is not None), default=None), weight=verdict.weight,
