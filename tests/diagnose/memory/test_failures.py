@@ -244,7 +244,7 @@ def test_retries_that_rise_are_told_and_a_count_that_stands_still_is_not_above_i
     "line",
     [
         "CUDA out of memory. Tried to allocate 9999999999999999999.00 EiB. GPU 9999999 has a total capacity of nan GiB",
-        "CUDA out of memory. Tried to allocate -5 GiB (GPU -1; 0 bytes total capacity; 0 bytes already allocated; -1 bytes",
+        "CUDA out of memory. Tried to allocate -5 GiB (GPU -1; 0 bytes total capacity; 0 bytes already allocated; -1",
         "Tried to allocate 0 bytes. GPU 0 has a total capacity of 0 bytes of which 0 bytes is free. 0 bytes reserved",
         "CUDA out of memory. " * 200,
         "{'total_size': 1, 'blocks': " + "[" * 900,

@@ -24,7 +24,8 @@ _COLUMNS = re.compile(r"^\s*D\\D\s+\d")
 
 def read(line: Line, found: HostFacts, where: Reading) -> str:
     """Adds a row of a matrix; its kind, or ""."""
-    if (header := _HEADER.search(line.text)) and len(found.matrices) < MOST:
+    header = _HEADER.search(line.text) if "P2P=" in line.text and len(found.matrices) < MOST else None
+    if header is not None:
         found.matrices.append(Matrix(line, header[1], header[2] == "Enabled"))
         where.mode, text = "matrix", header[3]
     elif where.mode == "matrix":

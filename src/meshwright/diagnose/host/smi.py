@@ -18,10 +18,8 @@ MOST_EVIDENCE = 8
 ASKED = re.compile(
     r"^\s*\||Active$|Slowdown|ECC|Uncorrectable|Remapping|Pending|^GPU [0-9A-F]{8}:|device handle|GPU is lost"
 )
-_PROCESS = re.compile(
-    r"^\s*\|\s+(\d{1,3})\s+(?:(?:N/A|\d{1,3})\s+(?:N/A|\d{1,3})\s+)?(\d{1,8})\s+(?:C\+G|M\+C|C)\s+(?:\S.*?)?"
-    r"(?:\s+(\d{1,8})MiB|\s+N/A)?\s*\|?\s*$"
-)
+_COMPUTE = ("C", "C+G", "M+C")
+"""Types of processes that compute; G (graphics) is a desktop."""
 _GPU = re.compile(
     r"^\s*\|\s+(\d{1,3})\s+\S.*?\|\s*[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s+\S+\s*\|\s*(\S+)\s*\|"
 )
@@ -44,8 +42,8 @@ def read(line: Line, found: HostFacts, where: Reading) -> str:
     text = line.text
     if not ASKED.search(text) or len(found.processes) + len(found.faults) + len(found.slowed) >= MOST:
         return ""
-    if match := _PROCESS.match(text):
-        found.processes.append(Process(line, int(match[1]), int(match[2]), int(match[3]) if match[3] else None))
+    if (process := _process(line)) is not None:
+        found.processes.append(process)
     elif match := _GPU.match(text):
         where.device = f"GPU {match[1]}"
         if match[2].isdigit() and int(match[2]) > 0:
@@ -57,6 +55,19 @@ def read(line: Line, found: HostFacts, where: Reading) -> str:
     else:
         return _query(line, found, where)
     return "nvidia-smi"
+
+
+def _process(line: Line) -> Process | None:
+    """`| GPU [GI CI] PID TYPE name 123MiB |`, with or without the last bar."""
+    cells = line.text.strip().strip("|").split()
+    if len(cells) > 4 and cells[1] in ("N/A", *map(str, range(16))) and cells[4] in _COMPUTE:
+        del cells[1:3]
+    if len(cells) < 3 or cells[2] not in _COMPUTE or not (cells[0].isdecimal() and cells[1].isdecimal()):
+        return None
+    if len(cells[0]) > 3 or len(cells[1]) > 8:
+        return None
+    memory = cells[-1].removesuffix("MiB")
+    return Process(line, int(cells[0]), int(cells[1]), int(memory) if memory.isdecimal() and len(memory) < 9 else None)
 
 
 def _query(line: Line, found: HostFacts, where: Reading) -> str:

@@ -79,8 +79,6 @@ class Context:
     lines: dict[int | None, deque[str]] = field(default_factory=dict)
     open: list[Failure] = field(default_factory=list)
     """Failures whose following lines are still to come."""
-    elastic_rank: int | None = None
-    """The rank that torch's elastic agent named last in its summary."""
 
 
 @dataclass

@@ -23,7 +23,10 @@ LARGEST = 2**31
 """Of what a text may say of any of them."""
 _WORTH = re.compile(r"--|_size|seq_len|_length|_degree|batch size|WORLD_SIZE|FSDP|fsdp|[Zz]e?[Rr]o|[Ll]o[Rr][Aa]|peft")
 _ADAPTERS = re.compile(r"\bQ?LoRA\b|\bq?lora\b|\bpeft\b|lora_r|lora_rank")
-_ARGUMENTS = {name: re.compile(rf"{text}['\"]?[\s.]*(?:[=:]|\s)\s*(\d{{1,10}})\b") for name, text in ARGUMENTS.items()}
+_ARGUMENTS = {
+    name: re.compile(rf"{text}['\"]?[\s.]{{0,60}}(?:[=:]|\s)\s{{0,8}}(\d{{1,10}})\b")
+    for name, text in ARGUMENTS.items()
+}
 _SHARDING = (
     ("zero3", re.compile(r"zero_(?:optimization_)?stage\W+3|ZeRO(?:[ -]?[Ss]tage)?[ -]?3|\bzero3\b")),
     ("zero2", re.compile(r"zero_(?:optimization_)?stage\W+2|ZeRO(?:[ -]?[Ss]tage)?[ -]?2|\bzero2\b")),

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 
 from meshwright.diagnose.logs.line import Line
-from meshwright.diagnose.memory.facts import MOST, Context, Kill, MemoryFacts
+from meshwright.diagnose.memory.facts import MOST, Kill, MemoryFacts
 from meshwright.diagnose.memory.sizes import SIZE, in_bytes
 
 _KERNEL = re.compile(
     r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]{1,64})\)(?P<rest>.*)|"
-    r"oom-kill:constraint=(?P<constraint>\w+).*?task=(?P<task>[^,]{1,64})|(?P<invoker>\S{1,64}) invoked oom-killer|"
+    r"oom-kill:constraint=(?P<constraint>\w+).{0,400}?task=(?P<task>[^,]{1,64})|(?P<invoker>\S{1,64}) invoked oom-killer|"
     r"Killed process (?P<pid2>\d+),? (?:\((?P<name2>[^)]{1,64})\))?"
 )
 _SLURM = re.compile(
@@ -72,16 +72,18 @@ def note(line: Line, found: MemoryFacts) -> None:
         found.loading.append(line)
     if _RESUMED.search(text) and len(found.resumed) < MOST_LOADING:
         found.resumed.append(line)
-    if found.first_step is None and _STEP.search(text):
-        found.first_step = line
     if match := _HOST_SIZE.search(text):
         sizes = found.host_sizes.setdefault((line.path, line.rank), [])
         if len(sizes) < MOST:
             sizes.append((line, in_bytes(*match.groups())))
-    if match := _ELASTIC_RANK.match(text):
-        found.contexts.setdefault(line.path, Context()).elastic_rank = int(match[1])
     if says_growing(text) and len(found.growing) < MOST_LOADING:
         found.growing.append(line)
+
+
+def note_step(line: Line, found: MemoryFacts) -> None:
+    """Adds the first line of a step."""
+    if _STEP.search(line.text):
+        found.first_step = line
 
 
 def look(line: Line, found: MemoryFacts) -> bool:
@@ -103,7 +105,7 @@ def says_growing(text: str) -> bool:
 
 def _kill(line: Line, found: MemoryFacts) -> Kill | None:
     text = line.text
-    if match := _KERNEL.search(text):
+    if ("Kill" in text or "oom-kill" in text) and (match := _KERNEL.search(text)):
         groups = match.groupdict()
         name = groups["name"] or groups["task"] or groups["name2"] or groups["invoker"] or ""
         return Kill(line, "kernel", line.rank, name)
@@ -113,7 +115,12 @@ def _kill(line: Line, found: MemoryFacts) -> Kill | None:
     if _EXIT.search(text):
         rank = _RANK.search(text)
         told = next((int(one) for one in rank.groups() if one), None) if rank else line.rank
-        if told is None and line.path in found.contexts:
-            told = found.contexts[line.path].elastic_rank
-        return Kill(line, "exit", told)
+        return Kill(line, "exit", _elastic_rank(line, found) if told is None else told)
     return None
+
+
+def _elastic_rank(line: Line, found: MemoryFacts) -> int | None:
+    """The rank that torch's elastic agent names some lines above an exit code."""
+    lines = found.contexts[line.path].lines.get(line.rank, ()) if line.path in found.contexts else ()
+    ranks = (match for text in list(lines)[-4:] if (match := _ELASTIC_RANK.match(text)))
+    return max((int(match[1]) for match in ranks), default=None)

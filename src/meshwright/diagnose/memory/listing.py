@@ -11,7 +11,7 @@ from meshwright.diagnose.memory.facts import MOST, MemoryFacts
 
 LONGEST = 4000
 """Characters that are read as Python: all that is kept of a line."""
-_CUT = re.compile(r",?\s*\.\.\.\s*(?=[\]})])|,?\s*Ellipsis")
+_CUT = re.compile(r",?\s{0,4}\.\.\.\s{0,4}(?=[\]})])|,?\s{0,4}Ellipsis")
 
 
 def look(line: Line, found: MemoryFacts) -> bool:
