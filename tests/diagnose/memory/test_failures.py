@@ -179,7 +179,7 @@ def test_what_the_planner_would_save_is_told_when_model_and_layout_are_known(tmp
 def test_a_state_that_does_not_fit_is_capacity_whatever_the_reserve_says(tmp_path: Path) -> None:
     # Llama 3 8B under Adam: 8.03e9 x 16 / 4 bytes = 29.9 GiB on each of 4 devices of 32 GiB.
     launch = LAUNCH.replace("nproc_per_node 8", "nproc_per_node 4")
-    found = said(tmp_path, launch + oom("200.00 MiB", 20.0, 8.0, 31.74), config=CONFIG)
+    found = said(tmp_path, launch + oom("200.00 MiB", 20.0, 11.0, 31.74), config=CONFIG)
     assert first(found) == ("oom_capacity", LIKELY)
     assert "29.92 GiB on each device" in found[0].cause
 

@@ -32,7 +32,9 @@ _COUNT = re.compile(
 )
 _PENDING = re.compile(r"^\s*(Remapping Failure Occurred|Pending Page Blacklist|Pending)\s*: Yes\s*$")
 _LOST = re.compile(
-    r"Unable to determine the device handle for (?:gpu|GPU)\s*(\S+?):? (?:Unknown Error|GPU is lost.*|Not Found)|"
+    r"Unable to determine the device handle for (?:gpu|GPU) ?"
+    r"(\S+?(?:: [0-9A-Fa-f:.]+?)?):? (?:Unknown Error|GPU is lost.*|"
+    r"Not Found)|"
     r"\bGPU is lost\b|GPU requires reset"
 )
 

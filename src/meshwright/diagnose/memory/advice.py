@@ -16,6 +16,7 @@ LOGITS = (
     "Use a fused or chunked linear cross-entropy (Liger, CCE), which never holds all logits.",
     "Share the vocabulary over tensor-parallel ranks with a vocabulary-parallel loss.",
     "Halve the micro-batch or the sequence, which halves this tensor.",
+    "In evaluation keep no logits on the device: eval_accumulation_steps=1, preprocess_logits_for_metrics.",
     "Do not convert the whole logits to fp32; do not return logits that nobody reads.",
 )
 SAVE = (

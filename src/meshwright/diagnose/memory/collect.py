@@ -27,7 +27,8 @@ RETRY = re.compile(r"memory allocation failed with OOM on device \d+")
 KEYS = (
     "out of memory", "outofmemory", "out_of_mem", "to allocate", "allocation", "alloc_", "retries", "exceed", "exit",
     "kill", "oom", "cannot alloc", "bad_alloc", "memoryerror", "memory ", "'total_size'", "rss", "ram", " limit",
-    "preempt", "virtual mem", "watchdog", "sigabrt", "signal 11", "logits", "checkpoint", "loading", "resum", "backward",
+    "preempt", "virtual mem", "watchdog",
+    "sigabrt", "signal 11", "logits", "checkpoint", "loading", "resum", "backward",
 )  # fmt: skip
 """In lower case; a line with none of them tells nothing of memory. Looking for texts is far faster than one pattern."""
 LAUNCH_LINES = 20_000

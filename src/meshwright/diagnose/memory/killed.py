@@ -14,14 +14,15 @@ from meshwright.diagnose.memory.sizes import SIZE, in_bytes
 
 _KERNEL = re.compile(
     r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]{1,64})\)(?P<rest>.*)|"
-    r"oom-kill:constraint=(?P<constraint>\w+).{0,400}?task=(?P<task>[^,]{1,64})|(?P<invoker>\S{1,64}) invoked oom-killer|"
+    r"oom-kill:constraint=(?P<constraint>\w+).{0,400}?task=(?P<task>[^,]{1,64})|"
+    r"(?P<invoker>\S{1,64}) invoked oom-killer|"
     r"Killed process (?P<pid2>\d+),? (?:\((?P<name2>[^)]{1,64})\))?"
 )
 _SLURM = re.compile(
     r"[Dd]etected (\d+) oom[-_]kill event|OOM Killed|oom-kill event\(s\)|task \d+: Out [Oo]f [Mm]emory|"
     r"State=OUT_OF_MEMORY|\bOUT_OF_ME(?:MORY|\+)|Exceeded (?:job|step) memory limit|exceeded memory limit"
 )
-_CONTAINER = re.compile(r"\bOOMKilled\b|oom_kill [1-9]\d*\b|memory\.events.*oom_kill|(?:exit code|exitCode:?) 137\b")
+_CONTAINER = re.compile(r"\bOOMKilled\b|oom_kill [1-9]\d*\b|(?:exit code|exitCode:?) 137\b")
 _WORKER = re.compile(
     r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]+\) (?:is|was) killed by signal: Killed|worker .*SIGKILL"
 )
@@ -31,11 +32,14 @@ _ALLOC = re.compile(
 )
 _EXIT = re.compile(
     r"exit ?code\s*:? *\(?-9\b|exitcode: ?-9\b|exited with exit code -9\b|[Ss]ignal 9 \(SIGKILL\)|"
-    r"with (?:signal|exit signal) (?:9|SIGKILL)|died with <Signals\.SIGKILL|return code -9\b|"
-    r"^\s*(?:\S+ line \d+:\s*\d+ )?Killed(?:\s|$)|SIGKILL\W+received|[Ee]xited with exit code 137\b"
+    r"with (?:signal|exit signal) (?:9|SIGKILL)|died with <Signals\.SIGKILL|return code\s?=?\s?-9\b|"
+    r"^\s*(?:\S+ line \d+:\s*\d+ )?Killed(?:\s{4,}|\s*$)|"
+    r"^\[\d+\][+-]?\s+(?:\d+ )?Killed\b|zsh: killed|SIGKILL\W+received|"
+    r"[Ee]xited with exit code 137\b"
 )
 _OTHER = re.compile(
-    r"exit ?code\s*:? *\(?(?:-(?!9\b|15\b|2\b)\d+|[1-9]\d*)\b|DUE TO TIME LIMIT|DUE TO PREEMPTION|"
+    r"exit ?code\s*:? *\(?(?:-(?!9\b|15\b|2\b)\d+|[1-9]\d*)\b|return code\s?=?\s?[1-9]|"
+    r"DUE TO TIME LIMIT|DUE TO PREEMPTION|"
     r"[Ww]atchdog caught collective|Watchdog caught|SIGABRT|Signal 11\b"
 )
 _NOT_OTHER = re.compile(r"exit ?code\s*:? *\(?137\b")

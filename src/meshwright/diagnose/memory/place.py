@@ -38,7 +38,8 @@ _PHASES = {
 _HEAD = re.compile(
     r"\blm_head\(|cross_entropy|log_softmax|logits\.(?:float|to|view|contiguous|reshape|transpose)|shift_logits|"
     r"shifted_logits|\bloss_fct\(|\bloss_fn\(|\bloss_function\(|embed_out\(|output_layer\(|parallel_lm_logits|"
-    r"_logits\b.*=|\blogits\s*[/*=+-]\s*(?!self\.(?:_?model|module)\(|model\()|log_probs?\b|logprobs|LogSoftmax|NllLoss"
+    r"_logits\b.*=|\blogits\s*[/*=+-]\s*(?!self\.(?:_?model|module)\(|model\()|log_probs?\b|logprobs|LogSoftmax|NllLoss|"
+    r"nested_concat|preds_host|all_preds"
 )
 
 

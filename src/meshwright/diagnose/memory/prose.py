@@ -40,6 +40,7 @@ def find_told(facts: Facts) -> Iterator[Finding]:
     """What the sentences say."""
     for one in facts.of(MemoryFacts).told:
         first, last = shown(one.sizes[0]), shown(one.sizes[-1])
+        change: tuple[str, ...] = advice.LOGITS
         if one.category == "oom_checkpoint":
             cause, change = (
                 f"Memory in use is said to rise from {first} to {last} when a checkpoint is saved.",
@@ -49,9 +50,8 @@ def find_told(facts: Facts) -> Iterator[Finding]:
             cause = (
                 f"A block of {first} is alive and the backward pass asks for its like, as of logits and their gradient."
             )
-            change = advice.LOGITS
         else:
-            cause, change = f"Logits are said to take {first}; the loss needs up to three times that.", advice.LOGITS
+            cause = f"Logits are said to take {first}; the loss needs up to three times that."
         ranks = () if one.line.rank is None else (one.line.rank,)
         yield Finding(
             one.category, ERROR, POSSIBLE, ranks, cause, (evidence(one.line),),

@@ -79,10 +79,9 @@ def _others(one: Failure, around: Surroundings) -> Iterator[Verdict]:
     if not oom.capacity or not oom.others or oom.others < max(OTHERS_BYTES, OTHERS_SHARE * oom.capacity):
         return
     held = f"{shown(oom.others)} of {shown(oom.capacity)} ({percent(oom.others, oom.capacity)})"
-    rank = one.line.rank
-    if oom.device == 0 and ((rank is not None and rank > 0) or around.only_first):
+    if oom.device == 0 and (around.only_first or (around.resumed and one.line.rank != 0)):
         yield Verdict(
-            "oom_rank0_skew", LIKELY if around.only_first or around.resumed else POSSIBLE,
+            "oom_rank0_skew", LIKELY,
             f"Other processes hold {held} of GPU 0, which more than one rank uses.",
             advice.FIRST_DEVICE, "nvidia-smi shows the same process id on GPU 0 and on another one.", 4,
         )  # fmt: skip
@@ -141,12 +140,17 @@ def _logits(one: Failure, around: Surroundings) -> Iterator[Verdict]:
             f"{percent(oom.request, oom.capacity)} of the device{_at(one)}: tokens x vocabulary in one tensor.",
             advice.LOGITS, "tokens of a micro-batch x vocabulary x 2 or 4 bytes is the request.", 4,
         )  # fmt: skip
-    elif told := list(dict.fromkeys(guesses(oom))):
+    elif _may_be_logits(one) and (told := list(dict.fromkeys(guesses(oom)))):
         yield Verdict(
             "oom_logits", POSSIBLE,
             f"The request of {shown(oom.request)} has the size of logits: {' or '.join(told[:3])}.",
             advice.LOGITS, "Compare with the model's vocab_size and the tokens of a micro-batch.", 0,
         )  # fmt: skip
+
+
+def _may_be_logits(one: Failure) -> bool:
+    """Whether the frames leave it open what was asked for."""
+    return one.place.phase in ("", "backward") or "logits" in one.place.text
 
 
 def _allocator(one: Failure, around: Surroundings) -> Iterator[Verdict]:
@@ -160,6 +164,12 @@ def _allocator(one: Failure, around: Surroundings) -> Iterator[Verdict]:
     spare, needs = oom.unallocated or 0.0, oom.allocated + oom.request + (oom.others or 0.0)
     if oom.allowed is not None and oom.free is not None and oom.free > oom.request:
         yield _capacity(one, around, LIKELY, f"the program limits itself to {shown(oom.allowed)} of the device")
+    elif oom.free is not None and oom.free > oom.request:
+        yield Verdict(
+            "oom_capacity", POSSIBLE, f"A{_asked(oom)[1:]} failed{_at(one)} though the driver had "
+            f"{shown(oom.free)} free: a limit, a driver that cannot map it, or a process that has ended since.",
+            advice.OTHER_PROCESSES, "Allocate the same size in a fresh process on this GPU.", 1,
+        )  # fmt: skip
     elif cause:
         yield _capacity(one, around, LIKELY, f"the model's state alone: {cause}")
     elif oom.capacity and needs > oom.capacity:
@@ -172,7 +182,7 @@ def _allocator(one: Failure, around: Surroundings) -> Iterator[Verdict]:
         yield _fragmentation(oom, LIKELY if sure else POSSIBLE, _at(one))
         if not sure:
             yield _capacity(one, around, POSSIBLE, f"{shown(oom.allocated)} are in tensors")
-    elif spare < FULL * oom.allocated and not (oom.free is not None and oom.free > oom.request):
+    elif spare < FULL * oom.allocated:
         yield _capacity(
             one, around, LIKELY,
             f"{shown(oom.allocated)} are in tensors and {shown(spare)} ({percent(spare, oom.allocated)}) are "
