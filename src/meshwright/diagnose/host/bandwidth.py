@@ -5,21 +5,19 @@ ml-engineering#1: 1.6 to 2.6 GB/s with P2P and 13 without, because the IOMMU tra
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import LIKELY, WARNING, Finding
 from meshwright.diagnose.host.facts import MOST, HostFacts, Matrix, Reading, evidence, when_of
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
 SLOWER = 0.8
 """With P2P over without: the test varies by up to 10 % between runs (cuda-samples#449)."""
-_HEADER = re.compile(
-    r"(Unidirectional|Bidirectional) P2P=(Disabled|Enabled) Bandwidth (?:\(P2P \w+\) )?Matrix \(GB/s\)(.*)"
-)
-_ROW = re.compile(r"^\s*(\d{1,3})((?:\s+\d{1,6}\.\d{1,4})+)\s*$")
-_COLUMNS = re.compile(r"^\s*D\\D\s+\d")
+_HEADER = Late(r"(Unidirectional|Bidirectional) P2P=(Disabled|Enabled) Bandwidth (?:\(P2P \w+\) )?Matrix \(GB/s\)(.*)")
+_ROW = Late(r"^\s*(\d{1,3})((?:\s+\d{1,6}\.\d{1,4})+)\s*$")
+_COLUMNS = Late(r"^\s*D\\D\s+\d")
 
 
 def read(line: Line, found: HostFacts, where: Reading) -> str:

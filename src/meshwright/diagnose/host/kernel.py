@@ -5,12 +5,12 @@ Meaning of Xids: NVIDIA's "XID Errors" catalogue. ACS: NCCL's troubleshooting pa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Finding
 from meshwright.diagnose.host.facts import MOST, HostFacts, Reading, Told, evidence, when_of
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
 MOST_EVIDENCE = 8
@@ -30,17 +30,13 @@ PROGRAM = {
     43: "the program's channel stopped",
     45: "clean-up",
 }
-_XID = re.compile(r"\bXid\b ?\(?(?:PCI:)?([0-9A-Fa-f:.]{4,20})?\)?:? (\d{1,3})\b")
-_BUS = re.compile(r"NVRM: .*(?:fallen off the bus|RmInitAdapter failed)")
-_PCIE = re.compile(
-    r"(?:pcieport |nvme |\b)([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)?:? ?PCIe Bus Error: severity=(\w+)"
-)
-_MACHINE = re.compile(
-    r"\[Hardware Error\]: .*(?:[Uu]ncorrected|fatal|Machine check)|amdgpu.*uncorrectable hardware error"
-)
-_ACS = re.compile(r"ACSCtl:\s*SrcValid\+(.*)")
-_COMMAND = re.compile(r"(?:BOOT_IMAGE=|[Kk]ernel command line:).*\b(?:intel_iommu=on|amd_iommu=on)")
-ASKED = re.compile(r"Xid|NVRM|PCIe Bus Error|Hardware Error|amdgpu|ACSCtl|iommu=")
+_XID = Late(r"\bXid\b ?\(?(?:PCI:)?([0-9A-Fa-f:.]{4,20})?\)?:? (\d{1,3})\b")
+_BUS = Late(r"NVRM: .*(?:fallen off the bus|RmInitAdapter failed)")
+_PCIE = Late(r"(?:pcieport |nvme |\b)([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)?:? ?PCIe Bus Error: severity=(\w+)")
+_MACHINE = Late(r"\[Hardware Error\]: .*(?:[Uu]ncorrected|fatal|Machine check)|amdgpu.*uncorrectable hardware error")
+_ACS = Late(r"ACSCtl:\s*SrcValid\+(.*)")
+_COMMAND = Late(r"(?:BOOT_IMAGE=|[Kk]ernel command line:).*\b(?:intel_iommu=on|amd_iommu=on)")
+ASKED = Late(r"Xid|NVRM|PCIe Bus Error|Hardware Error|amdgpu|ACSCtl|iommu=")
 
 
 def read(line: Line, found: HostFacts, where: Reading) -> str:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import LIKELY, POSSIBLE, WARNING, Finding
 from meshwright.diagnose.host.facts import MOST, HostFacts, Reading, evidence, when_of
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
 SMALL_SHM = 64 * 2**20
 """Bytes: Docker's default, which DataLoader workers and NCCL outgrow (PyTorch's README, NCCL's manual)."""
 FULL = 0.95
-_DF = re.compile(
+_DF = Late(
     r"^\s*\S+\s+([\d.]{1,16})([KMGTP]?)i?\s+([\d.]{1,16})([KMGTP]?)i?\s+[\d.]{1,16}[KMGTP]?i?\s+\d{1,3}%\s+/dev/shm\s*$"
 )
 _POWER = {"": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_AFFINITY = re.compile(
+_AFFINITY = Late(
     r"(?:sched_getaffinity\S*|affinity)\b[^{\[]{0,40}[{\[]([\d, ]{1,2000})[}\]]|current affinity list: ([\d,\- ]+)|"
     r"Cpus_allowed_list:\s*([\d,\-]+)|current affinity mask: ([0-9a-f,]+)|CPU affinity:? ([\d,\-]+)\s*$"
 )

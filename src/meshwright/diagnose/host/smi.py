@@ -6,32 +6,28 @@ nvidia-smi manual; `SW Power Cap` is usual under load and no fault.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import LIKELY, POSSIBLE, WARNING, Finding
 from meshwright.diagnose.host.facts import MOST, HostFacts, Process, Reading, Told, evidence, when_of
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
 MOST_EVIDENCE = 8
-ASKED = re.compile(
-    r"^\s*\||Active$|Slowdown|ECC|Uncorrectable|Remapping|Pending|^GPU [0-9A-F]{8}:|device handle|GPU is lost"
-)
+ASKED = Late(r"^\s*\||Active$|Slowdown|ECC|Uncorrectable|Remapping|Pending|^GPU [0-9A-F]{8}:|device handle|GPU is lost")
 _COMPUTE = ("C", "C+G", "M+C")
 """Types of processes that compute; G (graphics) is a desktop."""
-_GPU = re.compile(
+_GPU = Late(
     r"^\s*\|\s+(\d{1,3})\s+\S.*?\|\s*[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s+\S+\s*\|\s*(\S+)\s*\|"
 )
-_HEADING = re.compile(r"^GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+)")
-_REASON = re.compile(
-    r"^\s*(HW Slowdown|HW Thermal Slowdown|HW Power Brake Slowdown|SW Thermal Slowdown)\s*: Active\s*$"
-)
-_COUNT = re.compile(
+_HEADING = Late(r"^GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+)")
+_REASON = Late(r"^\s*(HW Slowdown|HW Thermal Slowdown|HW Power Brake Slowdown|SW Thermal Slowdown)\s*: Active\s*$")
+_COUNT = Late(
     r"^\s*((?:DRAM |SRAM |Double Bit )?Uncorrectable(?: Errors?)?|Double Bit ECC|Device Memory)\s*: ([1-9]\d*)\s*$"
 )
-_PENDING = re.compile(r"^\s*(Remapping Failure Occurred|Pending Page Blacklist|Pending)\s*: Yes\s*$")
-_LOST = re.compile(
+_PENDING = Late(r"^\s*(Remapping Failure Occurred|Pending Page Blacklist|Pending)\s*: Yes\s*$")
+_LOST = Late(
     r"Unable to determine the device handle for (?:gpu|GPU) ?"
     r"(\S+?(?:: [0-9A-Fa-f:.]+?)?):? (?:Unknown Error|GPU is lost.*|"
     r"Not Found)|"

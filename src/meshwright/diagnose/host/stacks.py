@@ -6,39 +6,39 @@ A main thread in a collective waits; the one that is elsewhere is waited for. A 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.host.facts import MOST, HostFacts, Reading, Stack
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
 MOST_FRAMES = 64
 INNERMOST = 12
 """Frames in which a collective is looked for: outer frames of each program name a module of torch.distributed."""
-_PROCESS = re.compile(r"^\s*Process (\d{1,8}): ?(.*)")
-_THREAD = re.compile(r"^\s*Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \(([^)]*)\))?(?:: \"?([^\"]*)\"?)?\s*$")
-_FRAME = re.compile(r"^\s+(\S.{0,300}?) \(([^()]{1,400}?)(?::(\d+))?\)\s*$")
-_COLLECTIVE = re.compile(
+_PROCESS = Late(r"^\s*Process (\d{1,8}): ?(.*)")
+_THREAD = Late(r"^\s*Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \(([^)]*)\))?(?:: \"?([^\"]*)\"?)?\s*$")
+_FRAME = Late(r"^\s+(\S.{0,300}?) \(([^()]{1,400}?)(?::(\d+))?\)\s*$")
+_COLLECTIVE = Late(
     r"^(?:all_?reduce|all_?gather|reduce_?scatter|broadcast|barrier|monitored_barrier|all_?to_?all|gather|scatter|send|recv|"
     r"batch_isend_irecv|isend|irecv|reduce)\w* \(|torch/distributed/(?:distributed_c10d|c10d_logger|_functional_coll)|"
     r"deepspeed/comm/|^(?:item|synchronize|_sync\w*|tolist|wait_tensor|wait) \(.*(?:torch|<)"
 )
-_IGNORED = re.compile(
+_IGNORED = Late(
     r"_worker_loop|torch/distributed/(?:run|launch|elastic)|multiprocessing/resource_tracker|_monitor_workers"
 )
-_NEUTRAL = re.compile(r"^(?:_engine_run_backward|backward|run_backward) \(|nccl|destroy_process_group")
+_NEUTRAL = Late(r"^(?:_engine_run_backward|backward|run_backward) \(|nccl|destroy_process_group")
 _INSTEAD = (
-    ("compile_skew", re.compile(r"torch/_dynamo|torch/_inductor|torch/_functorch|triton/(?:compiler|runtime)"),
+    ("compile_skew", Late(r"torch/_dynamo|torch/_inductor|torch/_functorch|triton/(?:compiler|runtime)"),
      "compiles (torch.compile, Triton)",
      ("Compile on all ranks before the first collective (a warm-up and a barrier), with a shared compile cache.",
       "Mark dynamic dimensions on all ranks, so that none compiles again alone.")),
-    ("dataloader_bound", re.compile(r"torch/utils/data|_next_data|_try_get_data|dataloader"),
+    ("dataloader_bound", Late(r"torch/utils/data|_next_data|_try_get_data|dataloader"),
      "waits for data",
      ("Use more or faster workers, pinned memory and prefetch; decode offline.",
       "Give every rank as much data of the same cost.")),
-    ("long_non_collective_section", re.compile(r"checkpoint|\bsave|serialization|torch/serialization|safetensors"),
+    ("long_non_collective_section", Late(r"checkpoint|\bsave|serialization|torch/serialization|safetensors"),
      "writes or reads a checkpoint",
      ("Let all ranks save their shards (torch.distributed.checkpoint), asynchronously.",
       "Raise the process group's timeout for that section, with the reason beside it.")),

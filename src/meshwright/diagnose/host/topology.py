@@ -6,20 +6,20 @@ all GPUs, P2P was slower than none. GPUDirect RDMA is used up to PXB by default 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, POSSIBLE, WARNING, Finding
 from meshwright.diagnose.host.facts import MOST, HostFacts, Link, Reading, evidence, when_of
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
 FAR = ("SYS", "NODE", "PHB")
 """Through a host bridge or farther: no GPUDirect RDMA by default."""
-_HEADER = re.compile(r"^\s*GPU0\s+GPU1\b|^\s*GPU0\s+(?:NIC0|mlx5_\d)")
-_ROW = re.compile(r"^\s*GPU(\d{1,3})\s+((?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|N/A|OK)(?:\s+\S+)*)\s*$")
-_CONNECTION = re.compile(r"^(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS)$")
-_NIC = re.compile(r"^(?:NIC\d+|mlx\w+_\d+|bnxt\w+|efa\w*|rdmap\w+|hfi\w+)$")
+_HEADER = Late(r"^\s*GPU0\s+GPU1\b|^\s*GPU0\s+(?:NIC0|mlx5_\d)")
+_ROW = Late(r"^\s*GPU(\d{1,3})\s+((?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|N/A|OK)(?:\s+\S+)*)\s*$")
+_CONNECTION = Late(r"^(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS)$")
+_NIC = Late(r"^(?:NIC\d+|mlx\w+_\d+|bnxt\w+|efa\w*|rdmap\w+|hfi\w+)$")
 
 
 def read(line: Line, found: HostFacts, where: Reading) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 
 from meshwright.diagnose.facts import Facts
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory import job, killed, listing, prose
 from meshwright.diagnose.memory.facts import MOST, Context, Failure, MemoryFacts, Retry
@@ -16,12 +16,12 @@ BEFORE, AFTER = 60, 6
 """Lines of the same rank kept around an OOM: a traceback of 30 frames, and what a person or a logger adds."""
 MOST_RANKS = 1024
 """Ranks of one file whose last lines are kept."""
-RETRIES = re.compile(
+RETRIES = Late(
     r"\b(\d{1,12}) CUDA memory allocation retries|num_?_?alloc_retries\W{0,4}[:=]\s*(\d{1,12})|"
     r"\balloc(?:ation)?[_ ]retries\W{0,4}[:=]\s*(\d{1,12})|cudaMalloc retries:\s*(\d{1,12})"
 )
 """torchtitan/components/metrics.py; torch.cuda.memory_stats; composer/callbacks/memory_monitor.py; memory_summary()."""
-RETRY = re.compile(r"memory allocation failed with OOM on device \d+")
+RETRY = Late(r"memory allocation failed with OOM on device \d+")
 """torch 2.13's CUDACachingAllocator.cpp, of every failed cudaMalloc, also of those that a flush of the cache mends
 (pytorch#193195)."""
 KEYS = (

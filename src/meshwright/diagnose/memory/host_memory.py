@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory import advice
 from meshwright.diagnose.memory.facts import Kill, MemoryFacts, evidence
@@ -19,7 +20,7 @@ RISING = 0.8
 """Of the steps between sizes: a leak rises nearly always."""
 LATE_GROWTH = 1.1
 """Last over middle size: a start-up grows early only."""
-_OURS = re.compile(r"python|pt_main|pt_data|torchrun|deepspeed|accelerate|ray::|train|mpi|^$", re.IGNORECASE)
+_OURS = Late(r"python|pt_main|pt_data|torchrun|deepspeed|accelerate|ray::|train|mpi|^$", re.IGNORECASE)
 _TOLD = {
     "kernel": ("The kernel ran out of memory and killed {name}.", CERTAIN, 5),
     "slurm": ("Slurm killed the step because it used more host memory than the job asked for.", CERTAIN, 4),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.memory.facts import Job, MemoryFacts
 
 ARGUMENTS = {
@@ -21,17 +21,16 @@ ARGUMENTS = {
 """Names of Hugging Face's Trainer, DeepSpeed, Megatron-LM, torchtitan, LLaMA-Factory, axolotl, torchrun."""
 LARGEST = 2**31
 """Of what a text may say of any of them."""
-_WORTH = re.compile(r"--|_size|seq_len|_length|_degree|batch size|WORLD_SIZE|FSDP|fsdp|[Zz]e?[Rr]o|[Ll]o[Rr][Aa]|peft")
-_ADAPTERS = re.compile(r"\bQ?LoRA\b|\bq?lora\b|\bpeft\b|lora_r|lora_rank")
+_WORTH = Late(r"--|_size|seq_len|_length|_degree|batch size|WORLD_SIZE|FSDP|fsdp|[Zz]e?[Rr]o|[Ll]o[Rr][Aa]|peft")
+_ADAPTERS = Late(r"\bQ?LoRA\b|\bq?lora\b|\bpeft\b|lora_r|lora_rank")
 _ARGUMENTS = {
-    name: re.compile(rf"{text}['\"]?[\s.]{{0,60}}(?:[=:]|\s)\s{{0,8}}(\d{{1,10}})\b")
-    for name, text in ARGUMENTS.items()
+    name: Late(rf"{text}['\"]?[\s.]{{0,60}}(?:[=:]|\s)\s{{0,8}}(\d{{1,10}})\b") for name, text in ARGUMENTS.items()
 }
 _SHARDING = (
-    ("zero3", re.compile(r"zero_(?:optimization_)?stage\W+3|ZeRO(?:[ -]?[Ss]tage)?[ -]?3|\bzero3\b")),
-    ("zero2", re.compile(r"zero_(?:optimization_)?stage\W+2|ZeRO(?:[ -]?[Ss]tage)?[ -]?2|\bzero2\b")),
-    ("zero1", re.compile(r"zero_(?:optimization_)?stage\W+1|ZeRO(?:[ -]?[Ss]tage)?[ -]?1|\bzero1\b")),
-    ("fsdp", re.compile(r"\bFSDP2?\b|--fsdp\b|FULL_SHARD|fully_shard|FullyShardedDataParallel")),
+    ("zero3", Late(r"zero_(?:optimization_)?stage\W+3|ZeRO(?:[ -]?[Ss]tage)?[ -]?3|\bzero3\b")),
+    ("zero2", Late(r"zero_(?:optimization_)?stage\W+2|ZeRO(?:[ -]?[Ss]tage)?[ -]?2|\bzero2\b")),
+    ("zero1", Late(r"zero_(?:optimization_)?stage\W+1|ZeRO(?:[ -]?[Ss]tage)?[ -]?1|\bzero1\b")),
+    ("fsdp", Late(r"\bFSDP2?\b|--fsdp\b|FULL_SHARD|fully_shard|FullyShardedDataParallel")),
 )
 
 

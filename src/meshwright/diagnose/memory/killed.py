@@ -8,60 +8,57 @@ from __future__ import annotations
 
 import re
 
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory.facts import MOST, Kill, MemoryFacts
 from meshwright.diagnose.memory.sizes import SIZE, in_bytes
 
-_KERNEL = re.compile(
+_KERNEL = Late(
     r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<name>[^)]{1,64})\)(?P<rest>.*)|"
     r"oom-kill:constraint=(?P<constraint>\w+).{0,400}?task=(?P<task>[^,]{1,64})|"
     r"(?P<invoker>\S{1,64}) invoked oom-killer|"
     r"Killed process (?P<pid2>\d+),? (?:\((?P<name2>[^)]{1,64})\))?"
 )
-_SLURM = re.compile(
+_SLURM = Late(
     r"[Dd]etected (\d+) oom[-_]kill event|OOM Killed|oom-kill event\(s\)|task \d+: Out [Oo]f [Mm]emory|"
     r"State=OUT_OF_MEMORY|\bOUT_OF_ME(?:MORY|\+)|Exceeded (?:job|step) memory limit|exceeded memory limit"
 )
-_CONTAINER = re.compile(r"\bOOMKilled\b|oom_kill [1-9]\d*\b|(?:exit code|exitCode:?) 137\b")
-_WORKER = re.compile(
-    r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]+\) (?:is|was) killed by signal: Killed|worker .*SIGKILL"
-)
-_ALLOC = re.compile(
+_CONTAINER = Late(r"\bOOMKilled\b|oom_kill [1-9]\d*\b|(?:exit code|exitCode:?) 137\b")
+_WORKER = Late(r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]+\) (?:is|was) killed by signal: Killed|worker .*SIGKILL")
+_ALLOC = Late(
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|std::bad_alloc|\bMemoryError\b|"
     r"\[Errno 12\] Cannot allocate memory|Unable to allocate .* for an array|cudaHostAlloc.*out of memory"
 )
-_EXIT = re.compile(
+_EXIT = Late(
     r"exit ?code\s*:? *\(?-9\b|exitcode: ?-9\b|exited with exit code -9\b|[Ss]ignal 9 \(SIGKILL\)|"
     r"with (?:signal|exit signal) (?:9|SIGKILL)|died with <Signals\.SIGKILL|return code\s?=?\s?-9\b|"
     r"^\s*(?:\S+ line \d+:\s*\d+ )?Killed(?:\s{4,}|\s*$)|"
     r"^\[\d+\][+-]?\s+(?:\d+ )?Killed\b|zsh: killed|SIGKILL\W+received|"
     r"[Ee]xited with exit code 137\b"
 )
-_OTHER = re.compile(
+_OTHER = Late(
     r"exit ?code\s*:? *\(?(?:-(?!9\b|15\b|2\b)\d+|[1-9]\d*)\b|return code\s?=?\s?[1-9]|"
     r"DUE TO TIME LIMIT|DUE TO PREEMPTION|"
     r"[Ww]atchdog caught collective|Watchdog caught|SIGABRT|Signal 11\b"
 )
-_NOT_OTHER = re.compile(r"exit ?code\s*:? *\(?137\b")
-_LOADING = re.compile(
+_NOT_OTHER = Late(r"exit ?code\s*:? *\(?137\b")
+_LOADING = Late(
     r"[Ll]oading (?:checkpoint|model|weights|pretrained|shards|pipeline|safetensors|state)|from_pretrained|"
     r"Loading \S{0,40}(?:checkpoint|weights|shards)|[Bb]uilding model|Initializing model"
 )
-_RESUMED = re.compile(
-    r"[Rr]esum(?:e|ed|ing)\b.{0,60}(?:checkpoint|from|training|step|iteration)|after resume|without resume"
-)
-_STEP = re.compile(
+_RESUMED = Late(r"[Rr]esum(?:e|ed|ing)\b.{0,60}(?:checkpoint|from|training|step|iteration)|after resume|without resume")
+_STEP = Late(
     r"\bstep\W{0,3}\s*[1-9]\d*\b|\biteration\s+[1-9]\d*/|\biter\W{0,3}\s*[1-9]\d*\b|\bepoch\W{0,3}\s*[2-9]\d*\b|"
     r"\bEpoch:? ?\[?\d+\]?\[\d+/\d+\]|'loss': [\d.]+"
 )
-_HOST_SIZE = re.compile(
+_HOST_SIZE = Late(
     rf"(?:\b(?:RSS|rss|VmRSS|max_?rss|host[_ ]memory|cpu[_ ]mem(?:ory)?|ram)(?:_used|_usage)?\b\W{{0,4}}[:=]?\s*|"
     rf"CPU Virtual Memory:\s*used = ){SIZE}"
 )
 """deepspeed's see_memory_usage, psutil's rss, /proc/PID/status."""
-_ELASTIC_RANK = re.compile(r"\s*rank\s*: (\d{1,6}) \(local_rank")
-_RANK = re.compile(r"\brank\s*:? ?(\d{1,6})\b|local_rank: (\d{1,4})")
-_GROWS = re.compile(
+_ELASTIC_RANK = Late(r"\s*rank\s*: (\d{1,6}) \(local_rank")
+_RANK = Late(r"\brank\s*:? ?(\d{1,6})\b|local_rank: (\d{1,4})")
+_GROWS = Late(
     r"\b(?:memory|RAM|RSS)\b.{0,40}\b(?:(?:becomes?|gets?|keeps?)\b.{0,20}(?:larger|grow|increas|bigger)|"
     r"grow(?:s|ing)|increas(?:es|ing))", re.IGNORECASE,
 )  # fmt: skip

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any
 
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory.facts import MOST, MemoryFacts
 
 LONGEST = 4000
 """Characters that are read as Python: all that is kept of a line."""
-_CUT = re.compile(r",?\s{0,4}\.\.\.\s{0,4}(?=[\]})])|,?\s{0,4}Ellipsis")
+_CUT = Late(r",?\s{0,4}\.\.\.\s{0,4}(?=[\]})])|,?\s{0,4}Ellipsis")
 
 
 def look(line: Line, found: MemoryFacts) -> bool:

@@ -7,9 +7,9 @@ builds print the same with another first word; MPS has its own (aten/src/ATen/mp
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.memory.sizes import SIZE, in_bytes, rounding
 
 
@@ -35,7 +35,7 @@ class Oom:
     device: int | None = None
 
 
-IS_OOM = re.compile(
+IS_OOM = Late(
     r"\b(?:CUDA|HIP|XPU|NPU|MUSA|MPS backend|MLU) out of memory|Tried to allocate [\d.]+ ?[KMGTPE]?i?B|"
     r"Tried to allocate more than 1EB|"
     r"Allocation on device(?: \d+)?(?: would exceed allowed memory)?\.? ?(?:\(out of memory\))?$|"
@@ -45,22 +45,22 @@ IS_OOM = re.compile(
 )
 """A device's allocation that failed for good. (`memory allocation failed with OOM` is none: see `retries`.)"""
 _NUMBERS = {
-    "request": re.compile(rf"(?:[Tt]ried|trying) to allocate {SIZE}|Requested\s*: {SIZE}"),
-    "capacity": re.compile(rf"total capac?i?ty of {SIZE}|{SIZE} total capacity|Device limit\s*: {SIZE}|"
+    "request": Late(rf"(?:[Tt]ried|trying) to allocate {SIZE}|Requested\s*: {SIZE}"),
+    "capacity": Late(rf"total capac?i?ty of {SIZE}|{SIZE} total capacity|Device limit\s*: {SIZE}|"
                            rf"max allowed: {SIZE}"),
-    "free": re.compile(rf"of which {SIZE} is free|; {SIZE} free|Free \(according to CUDA\)\s*: {SIZE}"),
-    "process": re.compile(rf"this process has {SIZE} memory in use"),
-    "allocated": re.compile(
+    "free": Late(rf"of which {SIZE} is free|; {SIZE} free|Free \(according to CUDA\)\s*: {SIZE}"),
+    "process": Late(rf"this process has {SIZE} memory in use"),
+    "allocated": Late(
         rf"memory {SIZE} is allocated by PyTorch|{SIZE} already allocated|Currently allocated\s*: {SIZE}"
         rf"|MPS allocated: {SIZE}"
     ),
-    "unallocated": re.compile(rf"{SIZE} is reserved by PyTorch but unallocated|; {SIZE} cached\)"),
-    "others": re.compile(rf"other allocations: {SIZE}"),
-    "allowed": re.compile(rf"\. {SIZE} allowed; "),
+    "unallocated": Late(rf"{SIZE} is reserved by PyTorch but unallocated|; {SIZE} cached\)"),
+    "others": Late(rf"other allocations: {SIZE}"),
+    "allowed": Late(rf"\. {SIZE} allowed; "),
 }  # fmt: skip
-_RESERVED = re.compile(rf"{SIZE} reserved in total")
-_DEVICE = re.compile(r"\bGPU (\d{1,4})\b|\bNPU (\d{1,4})\b|on device (\d{1,4})\b|\bXPU (\d{1,4})\b")
-_PROCESS = re.compile(rf"Process \d+ has {SIZE} memory in use")
+_RESERVED = Late(rf"{SIZE} reserved in total")
+_DEVICE = Late(r"\bGPU (\d{1,4})\b|\bNPU (\d{1,4})\b|on device (\d{1,4})\b|\bXPU (\d{1,4})\b")
+_PROCESS = Late(rf"Process \d+ has {SIZE} memory in use")
 OWN_CONTEXT = 1.5 * 2**30
 """Bytes of a process that PyTorch's allocator does not know of: context, NCCL, cuBLAS. 0.3 to 1.2 GiB is usual."""
 

@@ -6,36 +6,37 @@ transformers/trainer.py, deepspeed/runtime/engine.py (`_zero3_consolidated_16bit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from meshwright.diagnose.logs.late import Late
 
 INNERMOST = 12
 """Lines at the end of a traceback (a frame is two) in which the loss or the head is looked for: outer frames of every
 forward name the loss too."""
-_FRAME = re.compile(r'^\s*(?:\[[^\]]{1,40}\]:?\s*)*File "([^"]{1,400})", line \d+, in (\S{1,200})')
+_FRAME = Late(r'^\s*(?:\[[^\]]{1,40}\]:?\s*)*File "([^"]{1,400})", line \d+, in (\S{1,200})')
 _PHASES = {
-    "save": re.compile(
+    "save": Late(
         r"(?<!load_)\bstate_dict\(|_full_state_dict|get_(?:model_|optimizer_)?state_dict|full_optim_state|\btorch\.save\(|"
         r"save_checkpoint|save_pretrained|save_model|_save\b|summon_full|_zero3_consolidated|consolidat|"
         r"Failed to clone\(\) tensor|save_16bit_model|_post_state_dict_hook|_pre_state_dict_hook"
     ),
-    "load": re.compile(
+    "load": Late(
         r"\btorch\.load\(|load_state_dict|load_checkpoint|_load_from_checkpoint|resume_from|_rebuild_tensor"
     ),
-    "optimizer": re.compile(r"torch/optim/|optimizer\.step\(|_init_group|initialize_optimizer_states|exp_avg"),
-    "backward": re.compile(
+    "optimizer": Late(r"torch/optim/|optimizer\.step\(|_init_group|initialize_optimizer_states|exp_avg"),
+    "backward": Late(
         r"\.backward\(|torch/autograd/__init__|torch/autograd/graph|_engine_run_backward|run_backward"
     ),
-    "build": re.compile(
+    "build": Late(
         r"\bfrom_pretrained\(|deepspeed\.initialize\(|\bFSDP\(|FullyShardedDataParallel\(|fully_shard\(|"
         r"(?:model|module|net|self)\.(?:to|cuda)\(|in _apply\b|DistributedDataParallel\(|DDP\(|_flatten_params|"
         r"dispatch_model|load_model|build_model|get_model"
     ),
-    "forward": re.compile(r"in forward\b|self\._?model\(|model\(|in training_step\b|in _call_impl\b|in compute_loss\b"),
+    "forward": Late(r"in forward\b|self\._?model\(|model\(|in training_step\b|in _call_impl\b|in compute_loss\b"),
 }  # fmt: skip
 """In the order in which they decide: a save in a backward does not happen, a forward in a backward is recomputation."""
-_HEAD = re.compile(
+_HEAD = Late(
     r"\blm_head\(|cross_entropy|log_softmax|logits\.(?:float|to|view|contiguous|reshape|transpose)|shift_logits|"
     r"shifted_logits|\bloss_fct\(|\bloss_fn\(|\bloss_function\(|embed_out\(|output_layer\(|parallel_lm_logits|"
     r"_logits\b.*=|\blogits\s*[/*=+-]\s*(?!self\.(?:_?model|module)\(|model\()|log_probs?\b|logprobs|LogSoftmax|NllLoss|"

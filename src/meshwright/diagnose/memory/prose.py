@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, POSSIBLE, Finding
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory import advice
 from meshwright.diagnose.memory.facts import MOST, MemoryFacts, Told, evidence
@@ -14,9 +14,9 @@ from meshwright.diagnose.memory.sizes import GIB, SIZE, in_bytes, shown
 
 SAME = 0.01
 """Two printed sizes that differ by less are the same tensor's, and its gradient's."""
-_SAVED = re.compile(rf"{SIZE}.{{0,80}}\bsav(?:e|ed|ing)\b.{{0,40}}checkpoint.{{0,80}}?{SIZE}")
-_LOGITS = re.compile(rf"\blogits\b.{{0,60}}?\b{SIZE}")
-_TWICE = re.compile(rf"{SIZE} (?:block|tensor|buffer).{{0,30}}?\b{SIZE} (?:request|allocation).{{0,40}}backward")
+_SAVED = Late(rf"{SIZE}.{{0,80}}\bsav(?:e|ed|ing)\b.{{0,40}}checkpoint.{{0,80}}?{SIZE}")
+_LOGITS = Late(rf"\blogits\b.{{0,60}}?\b{SIZE}")
+_TWICE = Late(rf"{SIZE} (?:block|tensor|buffer).{{0,30}}?\b{SIZE} (?:request|allocation).{{0,40}}backward")
 
 
 def look(line: Line, found: MemoryFacts) -> bool:

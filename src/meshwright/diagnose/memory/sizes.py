@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from meshwright.diagnose.logs.late import Late
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 SIZE = r"(\d{1,20}(?:\.\d{1,9})?) ?(bytes|B|[KMGTPE]i?B?)\b"
 """A number and a unit. PyTorch's `format_size` prints two decimals and KiB, MiB or GiB."""
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
-_SIZE = re.compile(SIZE)
+_SIZE = Late(SIZE)
 
 
 def in_bytes(number: str, unit: str) -> float:
