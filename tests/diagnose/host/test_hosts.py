@@ -111,6 +111,17 @@ def test_an_xid_that_names_broken_hardware_is_certain_and_one_of_a_program_is_no
     assert only(said(tmp_path, other=fault)).severity == INFO
 
 
+def test_a_device_that_nvidia_smi_has_lost_and_a_broken_link_are_faults(tmp_path: Path) -> None:
+    # returnn#1486
+    lost = "Unable to determine the device handle for GPU0000:03:00.0: Unknown Error\n"
+    link = "pcieport 0000:00:03.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Transmitter ID)\n"
+    found = said(tmp_path, smi=lost, dmesg=link)
+    assert [(one.category, one.confidence) for one in found] == [("hardware_fault", LIKELY)] * 2
+    assert "0000:03:00.0" in found[0].cause
+    (tmp_path / "smi.txt").unlink()
+    assert only(said(tmp_path, dmesg=link)).confidence == POSSIBLE  # corrected errors alone are common
+
+
 def test_acs_that_redirects_is_likely_and_without_redirection_possible(tmp_path: Path) -> None:
     on = "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir{0} CmpltRedir{0} UpstreamFwd+ EgressCtrl- DirectTrans-\n"
     off = "\t\tACSCtl:\tSrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-\n"

@@ -136,6 +136,25 @@ def test_between_the_thresholds_nothing_is_more_than_possible(tmp_path: Path) ->
     assert {one.category for one in found} == {"fragmentation", "oom_capacity"}
 
 
+def test_what_would_not_fit_without_any_fragmentation_is_capacity(tmp_path: Path) -> None:
+    # 70 GiB in tensors and 10 asked for are more than 79.15, whatever of the 5 GiB in vain could be used.
+    assert first(said(tmp_path, oom("10.00 GiB", 70.0, 5.0))) == ("oom_capacity", LIKELY)
+    assert first(said(tmp_path, oom("6.00 GiB", 70.0, 5.0))) == ("oom_capacity", POSSIBLE)
+
+
+def test_processes_that_the_text_lists_are_summed(tmp_path: Path) -> None:
+    text = oom("86.00 MiB", 28.0, 0.2).replace(
+        "Including", "Process 1500 has 30.00 GiB memory in use. Process 1501 has 20.00 GiB memory in use. Including"
+    )
+    assert "Other processes hold 50.00 GiB" in said(tmp_path, text)[0].cause
+
+
+def test_a_failure_while_the_driver_has_enough_is_no_fragmentation(tmp_path: Path) -> None:
+    # pytorch#175431: 2 MiB failed with 203 GiB free and 14.93 GiB reserved in vain.
+    found = said(tmp_path, oom("2.00 MiB", 68.63, 14.93, 287.98))
+    assert [(one.category, one.confidence) for one in found] == [("oom_capacity", POSSIBLE)]
+
+
 def frames(*lines: str, rank: int = 0) -> str:
     return "".join(f'[rank{rank}]:   File "train.py", line 3, in step\n[rank{rank}]:     {one}\n' for one in lines)
 

@@ -52,6 +52,18 @@ def test_sigkill_alone_is_possible_and_names_the_rank(tmp_path: Path) -> None:
     assert (found.category, found.confidence, found.ranks) == ("host_oom", POSSIBLE, (3,))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[ERROR] [launch.py:434:sigkill_handler] ['/usr/bin/python', '-u', 'train.py'] exits with return code = -9",
+        "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+        "run.sh: line 28:  8156 Killed                  python3 main.py",
+    ],
+)
+def test_sigkill_is_seen_in_the_words_of_every_launcher(tmp_path: Path, line: str) -> None:
+    assert [(one.category, one.confidence) for one in said(tmp_path, line + "\n")] == [("host_oom", POSSIBLE)]
+
+
 def test_sigkill_while_loading_and_before_the_first_step_is_likely(tmp_path: Path) -> None:
     # FastChat#568
     loading = "Loading checkpoint shards:   0%|          | 0/2 [00:00<?, ?it/s]\n"
