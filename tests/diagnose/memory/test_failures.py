@@ -257,6 +257,8 @@ def test_retries_that_rise_are_told_and_a_count_that_stands_still_is_not_above_i
     assert "from 5 to 11" in diagnose([tmp_path]).findings[0].cause
     still = "".join(line.format(second, 9) for second in range(4))
     assert {one.severity for one in said(tmp_path, still)} <= {INFO}
+    in_turn = "".join(line.replace("[rank0]:", "").format(second, (2, 9)[second % 2]) for second in range(16))
+    assert {one.severity for one in said(tmp_path, in_turn)} <= {INFO}  # two ranks, each of which stands still
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ def test_a_device_that_is_full_names_its_largest_allocation_sites(tmp_path: Path
     ("frames", "category"),
     [
         ([frame("cross_entropy", "torch/nn/functional.py"), frame("loss")], "oom_logits"),
+        ([frame("lm_head", "model.py"), frame("forward")], "oom_logits"),
         ([frame("_full_state_dict_hook", "torch/distributed/fsdp/x.py"), frame("save_checkpoint")], "oom_checkpoint"),
     ],
 )
@@ -155,6 +156,12 @@ def test_segments_that_somebody_printed_are_read_from_the_line(tmp_path: Path) -
     found = diagnose([path]).findings[0]
     assert (found.category, found.confidence) == ("fragmentation", POSSIBLE)
     assert "10.38 GiB of 10.84 GiB" in found.cause  # (11643387904 - 499214336) / 2**30 = 10.38, / 2**30 = 10.84
+
+
+def test_the_rank_of_a_snapshot_is_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "memory_snapshot_rank3.pickle"
+    path.write_bytes(pickle.dumps(snapshot(in_pieces(), event("oom", 200))))
+    assert only(diagnose([path])).ranks == (3,)
 
 
 @pytest.mark.parametrize("devices", [0, 3])

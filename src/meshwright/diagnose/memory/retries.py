@@ -32,10 +32,11 @@ def _counted(counted: Sequence[Retry]) -> Iterator[Finding]:
     by_rank: dict[tuple[str, int | None], list[Retry]] = {}
     for one in counted:
         by_rank.setdefault((one.line.path, one.line.rank), []).append(one)
-    rising = {rank: same for rank, same in by_rank.items() if (same[-1].count or 0) > (same[0].count or 0)}
+    ends = {rank: _ends([one.count or 0 for one in same]) for rank, same in by_rank.items()}
+    rising = {rank: same for rank, same in by_rank.items() if ends[rank][1] > ends[rank][0]}
     if rising:
-        same = max(rising.values(), key=lambda same: (same[-1].count or 0) - (same[0].count or 0))
-        first, last = same[0].count or 0, same[-1].count or 0
+        steepest = max(rising, key=lambda rank: ends[rank][1] - ends[rank][0])
+        same, (first, last) = rising[steepest], ends[steepest]
         yield _finding(
             [one for group in rising.values() for one in (group[0], group[-1])], WARNING, LIKELY,
             f"The allocator's retries rise from {first:,} to {last:,} over {len(same)} reports: memory is nearly full, "
@@ -48,6 +49,12 @@ def _counted(counted: Sequence[Retry]) -> Iterator[Finding]:
             f"The allocator retried {most.count:,} times"
             f"{' and no more since' if len(counted) > len(by_rank) else ', over how many steps is not told'}.",
         )  # fmt: skip
+
+
+def _ends(counts: Sequence[int]) -> tuple[int, int]:
+    """The largest count of the first and of the last quarter: lines without a rank may be of several ranks in turn."""
+    part = max(1, len(counts) // 4)
+    return max(counts[:part]), max(counts[-part:])
 
 
 def _times(count: int, what: str) -> str:

@@ -161,9 +161,10 @@ def _frames(raw: Mapping[str, Any], known: dict[int, tuple[str, str]] | None = N
         return "", ""
     if known is not None and (before := known.get(id(listed))) is not None:
         return before  # a pickle holds the frames of equal stacks once
-    texts = [_frame(one) for one in listed[:MOST_FRAMES] if isinstance(one, Mapping)]
+    shown = [one for one in listed[:MOST_FRAMES] if isinstance(one, Mapping)]
+    texts = [_frame(one) for one in shown]
     site = next((one for one in texts if one and not any(part in one for part in _OF_TORCH)), texts[0] if texts else "")
-    result = site[:200], "\n".join(texts)
+    result = site[:200], "\n".join(f"{one.get('filename', '')} in {one.get('name', '')}("[:300] for one in shown)
     if known is not None:
         known[id(listed)] = result
     return result

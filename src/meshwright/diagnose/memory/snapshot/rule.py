@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
+from meshwright.diagnose.logs.line import rank_in_path
 from meshwright.diagnose.memory import advice
 from meshwright.diagnose.memory.place import place_of
 from meshwright.diagnose.memory.sizes import MIB, percent, shown
@@ -143,7 +144,9 @@ def _finding(
         if layout is not None
         else f"device {device}: the recorded history"
     )
+    rank = rank_in_path(one.path)
     return Finding(
-        category, severity, confidence, (), cause, (Evidence(one.path, sums, one.line, event),),
+        category, severity, confidence, () if rank is None else (rank,), cause,
+        (Evidence(one.path, sums, one.line, event, rank),),
         "Drag the snapshot to pytorch.org/memory_viz.", change, weight=weight,
     )  # fmt: skip
