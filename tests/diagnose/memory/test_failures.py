@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from meshwright.diagnose.diagnosis import diagnose
 from meshwright.diagnose.finding import CERTAIN, INFO, LIKELY, POSSIBLE, Finding
 from meshwright.diagnose.memory.oom import parse_oom
+from meshwright.spec.errors import RequestError
 
 GIB, MIB = 2**30, 2**20
 
@@ -274,6 +277,21 @@ def test_retries_that_rise_are_told_and_a_count_that_stands_still_is_not_above_i
 )
 def test_hostile_lines_do_not_crash(tmp_path: Path, line: str) -> None:
     said(tmp_path, f"2024-01-01 00:00:00 ERROR\n{line}\n", config=CONFIG | {"hidden_size": -1})
+
+
+def test_damaged_lines_do_not_crash(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    sound = "\n".join((OLD, OLDEST, NEW, LIMITED, AT_SAVE, ASYNC, LAUNCH, oom("3.91 GiB", 74.5, 1.0))).encode()
+    for _ in range(100):
+        data = bytearray(sound)
+        for _ in range(40):
+            at = draw.randrange(len(data))
+            data[at : at + draw.randrange(6)] = draw.choice(
+                (b"9" * 30, b"-1", b"nan", b"\xff", b"\n", b" ", b"GiB", b"1e9")
+            )
+        (tmp_path / "run.log").write_bytes(data)
+        with contextlib.suppress(RequestError):
+            diagnose([tmp_path])
 
 
 def test_a_healthy_log_has_no_finding(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from meshwright.diagnose.memory.facts import Job
@@ -94,7 +94,7 @@ def _savings(job: Job, ranks: int) -> Sequence[str]:
     return told
 
 
-def _pricer(job: Job, ranks: int, global_batch: int):  # type: ignore[no-untyped-def]
+def _pricer(job: Job, ranks: int, global_batch: int) -> Callable[[str], float]:
     """A function from a layout to the peak, bytes. The device is any: the peak does not depend on its capacity."""
     from meshwright.cost.estimate import estimate
     from meshwright.spec.cluster_text import parse_cluster
