@@ -111,6 +111,19 @@ def test_a_failure_of_the_async_allocator_is_read_over_its_lines(tmp_path: Path)
     assert "Other processes" in found[0].cause or "6.89 GiB" in found[0].cause
 
 
+def test_a_text_that_was_pasted_over_several_lines_is_one_failure(tmp_path: Path) -> None:
+    # nanoGPT#236
+    text = (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB \n"
+        "GPU 0; 8.00 GiB total capacity; 7.20 GiB already allocated; 0 bytes free; 7.30 GiB reserved in total\n"
+    )
+    found = said(tmp_path, text)
+    assert [(one.category, one.confidence) for one in found] == [("oom_capacity", LIKELY)]
+    assert "7.20 GiB" in found[0].cause
+    resumed = said(tmp_path, "When resuming training from a checkpoint:\n" + text)
+    assert [one.category for one in resumed] == ["oom_capacity", "oom_rank0_skew"]
+
+
 def test_memory_of_other_processes_is_told_apart_from_ones_own(tmp_path: Path) -> None:
     # monodepth2#236: 7.93 GiB, of which PyTorch reserved 3.06 and 25 MiB are free; the rest is of other processes.
     text = (
@@ -213,6 +226,8 @@ def test_a_state_that_does_not_fit_is_capacity_whatever_the_reserve_says(tmp_pat
         ("optimizer.step()", "in the optimizer's step", "oom_capacity"),
         ("state = torch.load(path)", "loaded", "oom_checkpoint"),
         ("state = model.state_dict()", "saved", "oom_checkpoint"),
+        ("trainer.train(resume_from_checkpoint=True)\n[rank0]:     y = self.mlp(x)", "failed", "oom_capacity"),
+        ("hook(state_dict, prefix) in _pre_load_state_dict_hook", "loaded", "oom_checkpoint"),
         ("model = model.cuda()", "put on the device", "oom_capacity"),
     ],
 )

@@ -16,13 +16,13 @@ INNERMOST = 12
 forward name the loss too."""
 _FRAME = Late(r'^\s*(?:\[[^\]]{1,40}\]:?\s*)*File "([^"]{1,400})", line \d+, in (\S{1,200})')
 _PHASES = {
+    "load": Late(
+        r"\btorch\.load\(|load_state_dict|load_checkpoint|_load_from_checkpoint|in _?resume\w*|_rebuild_tensor"
+    ),
     "save": Late(
         r"(?<!load_)\bstate_dict\(|_full_state_dict|get_(?:model_|optimizer_)?state_dict|full_optim_state|\btorch\.save\(|"
         r"save_checkpoint|save_pretrained|save_model|_save\b|summon_full|_zero3_consolidated|consolidat|"
         r"Failed to clone\(\) tensor|save_16bit_model|_post_state_dict_hook|_pre_state_dict_hook"
-    ),
-    "load": Late(
-        r"\btorch\.load\(|load_state_dict|load_checkpoint|_load_from_checkpoint|resume_from|_rebuild_tensor"
     ),
     "optimizer": Late(r"torch/optim/|optimizer\.step\(|_init_group|initialize_optimizer_states|exp_avg"),
     "backward": Late(
@@ -35,7 +35,7 @@ _PHASES = {
     ),
     "forward": Late(r"in forward\b|self\._?model\(|model\(|in training_step\b|in _call_impl\b|in compute_loss\b"),
 }  # fmt: skip
-"""In the order in which they decide: a save in a backward does not happen, a forward in a backward is recomputation."""
+"""In the order in which they decide: a forward in a backward is recomputation, a state dict in a load is a load's."""
 _HEAD = Late(
     r"\blm_head\(|cross_entropy|log_softmax|logits\.(?:float|to|view|contiguous|reshape|transpose)|shift_logits|"
     r"shifted_logits|\bloss_fct\(|\bloss_fn\(|\bloss_function\(|embed_out\(|output_layer\(|parallel_lm_logits|"

@@ -21,6 +21,8 @@ FULL = 0.05
 """… below it nothing is left to be defragmented."""
 OTHERS_SHARE, OTHERS_BYTES = 0.15, 2 * GIB
 """Of the capacity, and at least so much: what other processes hold beyond contexts of their own."""
+ALTERNATIVES = ("oom_logits", "oom_rank0_skew")
+"""Causes that are told beside a likely one: they say why so much is in tensors."""
 LARGE = 0.03
 """Of the capacity: a failed tensor of the loss above it is worth doing away with."""
 
@@ -50,12 +52,12 @@ class Surroundings:
 
 
 def verdicts(one: Failure, around: Surroundings) -> Iterator[Verdict]:
-    """The likely cause alone; where none is likely, every possible one."""
+    """The likely cause and what may be behind it; where none is likely, every possible one."""
     found = [*_others(one, around), *_checkpoint(one, around), *_logits(one, around), *_allocator(one, around)]
     sure = [verdict for verdict in found if verdict.confidence != POSSIBLE]
     yield from sure[:1] or found
     if sure:
-        yield from (verdict for verdict in found if verdict.category == "oom_logits" and verdict not in sure)
+        yield from (verdict for verdict in found if verdict.category in ALTERNATIVES and verdict not in sure)
 
 
 def _at(one: Failure) -> str:
