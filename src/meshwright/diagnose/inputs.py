@@ -13,7 +13,7 @@ from meshwright.diagnose.facts import Facts, Input
 from meshwright.diagnose.logs.read import UNKNOWN, looks_like_text, read_log
 from meshwright.diagnose.sources.walk import BROKEN, Source, size_of, sources
 from meshwright.diagnose.topic import Topic
-from meshwright.diagnose.unpickle import load_plain
+from meshwright.diagnose.unpickle import is_pickle, load_plain
 from meshwright.spec.errors import RequestError
 
 Progress = Callable[[int, int], None]
@@ -72,7 +72,7 @@ def _parsed(source: Source) -> Any:
     """A pickle, a JSON or a TOML that is read whole; None: it is none of them."""
     assert source.stream is not None
     head = source.head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if head[:1] == b"\x80":
+    if is_pickle(source.head):
         return load_plain(_whole(source))
     if head[:1] in (b"{", b"[") and not _is_lines(head):
         # A log may begin with a bracket: it is read again as text.

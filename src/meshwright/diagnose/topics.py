@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from meshwright.diagnose.described.topic import DESCRIBED
+from meshwright.diagnose.host.topic import HOST
+from meshwright.diagnose.memory.topic import MEMORY
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
 from meshwright.diagnose.topic import Topic
@@ -11,4 +13,6 @@ TOPICS: tuple[Topic, ...] = (
     RECORDER,
     SIGNATURES,
     DESCRIBED,
+    MEMORY,
+    HOST,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 from typing import Any
 
 from meshwright.spec.errors import RequestError
@@ -13,6 +14,10 @@ BROKEN = (
     MemoryError, RecursionError,
 )  # fmt: skip
 """What a damaged pickle raises."""
+
+
+_START = re.compile(rb"\x80[\x02-\x05]|\((?:d|l|i)p?\d*\n|[\]}]q\x00")
+"""Protocols 2 to 5 name themselves; 0 and 1 begin with the container that they hold (pickletools)."""
 
 
 class PickleError(RequestError):
@@ -25,6 +30,11 @@ class _Plain(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         raise PickleError("it refers to objects outside of it, and plain data only is read")
+
+
+def is_pickle(head: bytes) -> bool:
+    """Whether a file begins as a pickle of a dict or a list does, in any protocol."""
+    return _START.match(head) is not None
 
 
 def load_plain(data: bytes) -> Any:
