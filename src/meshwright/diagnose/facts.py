@@ -26,6 +26,8 @@ class Facts:
     """All that was found. `of(Kind)` is the one object of a class that holds facts; it is made at the first call."""
 
     inputs: list[Input] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)
+    """Texts of small configurations: the circumstances of what a person describes."""
     _kinds: dict[type, object] = field(default_factory=dict)
 
     def of(self, kind: type[Kind]) -> Kind:

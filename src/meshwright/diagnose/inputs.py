@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from meshwright.diagnose.topic import Topic
 from meshwright.diagnose.unpickle import is_pickle, load_plain
 from meshwright.spec.errors import RequestError
 
+SMALL = 4096
+"""Bytes of a configuration whose text belongs to what a person describes."""
 Progress = Callable[[int, int], None]
 """Takes what is done and the whole, in bytes."""
 LARGEST = 512 * 2**20
@@ -62,6 +64,8 @@ def _read(source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
 
 
 def _document(parsed: Any, source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
+    if isinstance(parsed, Mapping) and source.size <= SMALL:
+        facts.settings.append(" ".join(f"{key}: {value}" for key, value in parsed.items()))
     for document in (one for topic in topics for one in topic.documents):
         if document.looks_like(parsed):
             return Input(source.path, document.kind, document.read(parsed, source.path, facts))

@@ -44,7 +44,8 @@ def _collect(line: Line, facts: Facts) -> str:
 
 def _rule(facts: Facts) -> Iterator[Finding]:
     for path, lines in facts.of(Notes).lines.items():
-        weighed = weights("\n".join(_PREFIX.sub("", line.text) for line in lines if not _MACHINE.search(line.text)))
+        told = "\n".join(_PREFIX.sub("", line.text) for line in lines if not _MACHINE.search(line.text))
+        weighed = weights(told, "\n".join(facts.settings))
         best = sorted(weighed.items(), key=lambda item: -item[1])
         for category, weight in best[:MOST]:
             if weight >= ENOUGH:

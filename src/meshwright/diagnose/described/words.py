@@ -14,12 +14,16 @@ OWN = 3
 Weighted = tuple[tuple[int, re.Pattern[str]], ...]
 
 
-def weights(text: str) -> dict[str, int]:
-    """How much each category's words weigh in a text; those without a term of their own are left out."""
+def weights(text: str, around: str = "") -> dict[str, int]:
+    """How much each category's words weigh in a text and what is known around it.
+
+    Categories without a term of their own are left out, and those that are not spoken of in the text itself.
+    """
     found = {}
+    whole = f"{text}\n{around}"
     for category, patterns in words().items():
-        seen = [weight for weight, pattern in patterns if pattern.search(text)]
-        if max(seen, default=0) >= OWN:
+        seen = [weight for weight, pattern in patterns if pattern.search(whole)]
+        if max(seen, default=0) >= OWN and any(pattern.search(text) for _, pattern in patterns):
             found[category] = sum(seen)
     return found
 

@@ -34,16 +34,23 @@ class Line:
     """Without colours and line end."""
     rank: int | None
     """Of the process that wrote it, in the whole job, as far as the prefix or the file's name say so."""
-    when: float | None
-    """Seconds since the epoch, as if the log's clock were UTC; None: not said."""
+    year: int
+    """Of the file: it completes dates that have none."""
+
+    @property
+    def when(self) -> float | None:
+        """Seconds since the epoch, as if the log's clock were UTC; None: not said."""
+        return time_of(self.text, self.year)
 
 
 def line_of(path: str, number: int, raw: str, rank_of_file: int | None, year: int) -> Line:
-    """A line as it was read. `year` completes dates that have none."""
-    text = _COLOURS.sub("", raw).rstrip("\r\n")[:LONGEST]
+    """A line as it was read."""
+    text = raw[:LONGEST].rstrip("\r\n")
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
     found = _RANKS.match(text)
     rank = next((int(one) for one in found.groups() if one), None) if found else None
-    return Line(path, number, text, rank_of_file if rank is None else rank, time_of(text, year))
+    return Line(path, number, text, rank_of_file if rank is None else rank, year)
 
 
 def time_of(text: str, year: int) -> float | None:

@@ -38,6 +38,8 @@ def read_log(stream: BinaryIO, path: str, head: bytes, modified: float, topics: 
     ranks: set[int] = set()
     like_log = 0
     for line in _lines(stream, path, head, modified):
+        if not line.text:
+            continue
         if line.rank is not None:
             ranks.add(line.rank)
         if like_log < 1 and _LOG.search(line.text):
