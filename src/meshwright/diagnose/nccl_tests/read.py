@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meshwright.bench.comms.operations import (
+from meshwright.diagnose.nccl_tests.json_file import read_json
+from meshwright.diagnose.nccl_tests.report import PROGRAMS, ReadError, Report, Timed, program_of
+from meshwright.diagnose.nccl_tests.table import read_table
+from meshwright.spec.collective import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
     INTER,
     INTRA,
     REDUCE_SCATTER,
+    Line,
+    Row,
     bus_factor,
 )
-from meshwright.bench.comms.result import Line, Row
-from meshwright.bench.nccl_tests.json_file import read_json
-from meshwright.bench.nccl_tests.report import PROGRAMS, ReadError, Report, Timed, program_of
-from meshwright.bench.nccl_tests.table import read_table
 
 MOST_BYTES = 64 * 2**20
 """Size of the largest file that is read."""
