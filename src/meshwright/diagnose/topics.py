@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meshwright.diagnose.network.topic import NETWORK
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
 from meshwright.diagnose.topic import Topic
@@ -11,4 +12,5 @@ TOPICS: tuple[Topic, ...] = (
     RECORDER,
     SIGNATURES,
     WATCHDOG,
+    *NETWORK,
 )
