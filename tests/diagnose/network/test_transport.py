@@ -143,3 +143,16 @@ def test_a_segment_that_cannot_be_made_is_told_with_its_size(tmp_path: Path) -> 
     text = "misc/shmutils.cc:112 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x (size 5967872)\n"
     found = [one for one in findings(tmp_path, text) if "5.69 MiB" in one.cause]
     assert [one.category for one in found] == ["shm_too_small"]
+
+
+def test_gpudirect_that_the_driver_refuses_is_off(tmp_path: Path) -> None:
+    # NVIDIA/nccl#1537
+    text = info("node-a", "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.10.10.10<0>")
+    (first,) = findings(tmp_path, text + info("node-a", "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"))
+    assert (first.category, first.confidence) == ("gpudirect_rdma_off", LIKELY)
+
+
+def test_one_pair_that_is_too_far_apart_is_no_fault(tmp_path: Path) -> None:
+    # NVIDIA/nccl#1151
+    text = healthy("node-a") + info("node-a", "GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 7 > 4)")
+    assert findings(tmp_path, text) == ()

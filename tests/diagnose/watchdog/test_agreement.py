@@ -94,7 +94,7 @@ def test_a_fingerprint_without_its_shape_is_read(tmp_path: Path) -> None:
         "aspects: Sequence number: 32vs 0  Op type: ALLREDUCEvs GATHER\n"
     )
     (first, *_) = diagnose([tmp_path]).findings
-    assert (first.category, first.confidence, first.ranks) == ("mismatched_collectives", CERTAIN, (2, 3))
+    assert (first.category, first.confidence, first.ranks) == ("rank_conditional_collective", CERTAIN, (2, 3))
     assert "GATHER" not in first.cause
 
 

@@ -69,7 +69,9 @@ class Nccl:
     gdr_flags: dict[bool, Line] = field(default_factory=dict)
     """`GDR 0` and `GDR 1`."""
     gdr_refused: list[Line] = field(default_factory=list)
-    """`GPU Direct RDMA Disabled for HCA …`."""
+    """`GPU Direct RDMA Disabled for HCA …`: by the driver, for all GPUs."""
+    gdr_allowed: int = 0
+    """`GPU Direct RDMA Enabled for …`."""
     efa_refused: Line | None = None
     providers: dict[str, Line] = field(default_factory=dict)
     """Of the OFI plug-in."""

@@ -26,7 +26,9 @@ _INTERFACE = re.compile(r"(?:\[\d+\])?([\w.<>-]+):(<IP>|[0-9a-fA-F.:%\w]+)<\d+>"
 _SET = re.compile(r"\b([NR]CCL_\w+) set by environment to (.+?)\.?\s*$")
 _CHANNEL = re.compile(r"\bvia (NET/AWS Libfabric|NET/\w+|P2P|SHM|direct shared memory)((?:/[\w()-]+)*)")
 _GDR = re.compile(r"\bGDR ([01])\b")
-_REFUSED = re.compile(r"GPU Direct RDMA Disabled|GPUDirect RDMA.{0,40}(?:not supported|disabled)", re.IGNORECASE)
+# `… for GPU 42000 / HCA 0 (distance 6 > 4)` is a choice for one far pair, and no fault.
+_REFUSED = re.compile(r"GPU Direct RDMA Disabled for HCA|NET/OFI.{0,80}disabling GDR")
+_ALLOWED = re.compile(r"GPU Direct RDMA Enabled for")
 _P2P = re.compile(r"P2P is disabled between")
 _EFA = re.compile(
     r"Only EFA provider is supported|Failed to initialize rdma protocol|Unable to find.*efa", re.IGNORECASE
@@ -102,6 +104,7 @@ def _connections(line: Line, text: str, known: Nccl) -> None:
         known.gdr_flags.setdefault(found[1] == "1", line)
     if _REFUSED.search(text) and len(known.gdr_refused) < MOST:
         known.gdr_refused.append(line)
+    known.gdr_allowed += _ALLOWED.search(text) is not None
     if _P2P.search(text) and len(known.p2p_refused) < MOST:
         known.p2p_refused.append(line)
 

@@ -36,13 +36,15 @@ def _gdr(known: Nccl) -> Iterator[Finding]:
     switch = next((known.set_by_environment[name] for name in ("NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_DISABLE")
                    if name in known.set_by_environment), None)  # fmt: skip
     flag_off = False in known.gdr_flags and True not in known.gdr_flags and ("IB" in known.networks or known.found)
-    if direct or not (plain or flag_off):
+    refused = bool(known.gdr_refused) and not known.gdr_allowed
+    if direct or not (plain or flag_off or refused):
         return
     lines = [line for kind, line in known.channel_lines.items() if kind in rdma][:2]
     lines += [known.gdr_flags[False]] if flag_off else []
     lines += known.gdr_refused[:2]
     told = f" {switch[1].text.strip().rpartition(' NCCL ')[2][:80]}." if switch else ""
-    told_count = f"none of {plain} channels between nodes has it" if plain else "NCCL says GDR 0"
+    said = "NCCL says GDR 0" if flag_off else "NCCL says so of the network devices"
+    told_count = f"none of {plain} channels between nodes has it" if plain else said
     yield Finding(
         "gpudirect_rdma_off", WARNING, LIKELY, (),
         f"GPUDirect RDMA is off: {told_count}, so what is sent goes through the host's memory.{told}",

@@ -55,11 +55,11 @@ def _prints(same: list[Differing]) -> dict[int, Print]:
 
 
 def _is_branch(one: Print, other: Print) -> bool:
-    """A barrier, an object or a scalar on one side and a tensor of the model on the other."""
+    """A barrier, an object or a scalar on one side and something else on the other."""
     small = [each.operation.endswith("BARRIER") or (each.shape is not None and prod(each.shape) <= SCALAR)
              for each in (one, other)]  # fmt: skip
     large = [each.shape is not None and prod(each.shape) >= LARGE for each in (one, other)]
-    return any(small) and any(large)
+    return any(small) and (any(large) or one.operation != other.operation)
 
 
 def _told(one: Print) -> str:

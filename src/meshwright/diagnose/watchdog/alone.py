@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, LIKELY, POSSIBLE, WARNING, Finding
-from meshwright.diagnose.watchdog.desync import BRANCH, GRADIENTS, SCALAR, STEPS, TRACE, find_desync
+from meshwright.diagnose.watchdog.desync import BRANCH, GRADIENTS, STEPS, TRACE, find_desync, is_small
 from meshwright.diagnose.watchdog.doing import DATA, END, EVALUATION, SAVE
 from meshwright.diagnose.watchdog.facts import Doing, Timeout, Watchdog, evidence
 from meshwright.diagnose.watchdog.groups import Table, tables
@@ -103,7 +103,7 @@ def _long_section(known: Watchdog) -> Iterator[Finding]:
 
 def _after_phase(known: Watchdog) -> Iterator[Finding]:
     """A barrier or a scalar that some ranks wait in after a text of saving, evaluating or ending."""
-    small = [one for one in known.timeouts if _is_small(one)]
+    small = [one for one in known.timeouts if is_small(one)]
     if not small or len(small) < len(known.timeouts):
         return
     phase = next(
@@ -165,13 +165,9 @@ def _bare(groups: Sequence[Table], known: Watchdog, facts: Facts) -> Iterator[Fi
 
 
 def _usual(one: Timeout) -> tuple[str, tuple[str, ...]]:
-    if one.operation in GRADIENTS and not _is_small(one):
+    if one.operation in GRADIENTS and not is_small(one):
         return "uneven_inputs", STEPS
     return "rank_conditional_collective", BRANCH
-
-
-def _is_small(one: Timeout) -> bool:
-    return one.operation == "BARRIER" or (one.elements_in is not None and one.elements_in <= SCALAR)
 
 
 def _before(doing: Doing, timeout: Timeout) -> bool:

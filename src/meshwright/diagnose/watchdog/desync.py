@@ -106,8 +106,8 @@ def _why_behind(stuck: Timeout, late: Member, doing: Doing | None) -> tuple[str,
         return "long_non_collective_section", ("Do this work before init_process_group, or on every rank alike.",)
     if doing is not None and doing.kind == SAVE:
         return "rank_conditional_collective", BRANCH
-    large = stuck.elements_in is None or stuck.elements_in > SCALAR
-    if (doing is not None and doing.kind in (END, EVALUATION)) or (stuck.operation in GRADIENTS and large):
+    gradients = stuck.operation in GRADIENTS and not is_small(stuck)
+    if gradients or (doing is not None and doing.kind in (END, EVALUATION)):
         return "uneven_inputs", STEPS
     return "rank_conditional_collective", BRANCH
 
@@ -150,10 +150,17 @@ def _view(one: Timeout, others: Sequence[Timeout]) -> tuple[str, int | None]:
 
 
 def _is_branch(pair: Sequence[Timeout]) -> bool:
-    """A barrier or a scalar against a tensor of the model: somebody took another branch, not another size."""
-    sizes = [0 if one.operation == "BARRIER" else one.elements_in for one in pair]
-    known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) and min(known) <= SCALAR and max(known) >= LARGE
+    """A barrier or a flag against anything else: somebody took another branch, not another size."""
+    one, other = pair
+    large = any(each.elements_in is not None and each.elements_in >= LARGE for each in pair)
+    return any(is_small(each) for each in pair) and (large or one.operation != other.operation)
+
+
+def is_small(one: Timeout) -> bool:
+    """A barrier, a flag, a size or a metric. What is coalesced does not tell its size."""
+    if one.operation == "COALESCED":
+        return False
+    return one.operation == "BARRIER" or (one.elements_in is not None and one.elements_in <= SCALAR)
 
 
 def _when(timeouts: Iterable[Timeout]) -> float | None:
