@@ -16,7 +16,6 @@ from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Evidenc
 from meshwright.diagnose.logs.line import Line
 from meshwright.spec.collective import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, REDUCE_SCATTER, SEND, bus_factor
 
-TRIGGER = r"Comm\. Op|^\s*(?:\[[^\]]*\][ :]*)*[a-z][a-z_0-9]{3,40}\s*$|^.{0,80}\d\s*[KMGT]?B\s+\d+\s+[\d.]+\s"
 KIND = "DeepSpeed communication summary"
 SMALL = 10e6
 """Bytes below which a collective is bound by latency on current fabrics (research: half bandwidth at 1 to 10 MB)."""
@@ -28,7 +27,9 @@ WAITING = 0.5
 """Share of a rank's time in collectives that it waited for the last rank to come."""
 
 _HEADER = re.compile(r"Comm\. Op\s+Message Size")
-_ROW = re.compile(r"(\d[\d.]*)\s*([KMGT]?)B\s+(\d{1,12})\s+([\d.]+)((?:\s+-?[\d.]+(?:e[+-]?\d+)?)*)\s*$")
+_ROW = re.compile(
+    r"(?<![\d.])(\d[\d.]{0,15})\s*([KMGT]?)B\s+(\d{1,12})\s+([\d.]{1,20})((?:\s+-?[\d.]+(?:e[+-]?\d+)?)*)\s*$"
+)
 _NAME = re.compile(r"(?:^|\s)([a-z][a-z_0-9]{3,40})\s*$")
 _SCALE = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _OPERATIONS = (
@@ -85,7 +86,7 @@ class Summaries:
 def collect(line: Line, facts: Facts) -> str:
     """Takes a header, an operation's name, or a row."""
     known, key = facts.of(Summaries), (line.path, line.rank)
-    if _HEADER.search(line.text):
+    if "Comm. Op" in line.text and _HEADER.search(line.text):
         known.of[key] = Summary(line, "straggler" in line.text.lower())
         return KIND
     table = known.of.get(key)

@@ -11,10 +11,8 @@ from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Finding
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.network.nccl_facts import Nccl, evidence
 
-TRIGGER = (
-    r"tensor[-_]?(?:model[-_])?parallel|\btp[-_]size|nproc[-_]per[-_]node|(?:gpus|ntasks|tasks)[-_]per[-_]node|nnodes"
-    r"|zero_optimization_stage|zero[-_]stage|zero_hpz_partition_size|\"stage\""
-)
+_KEYS = ("tensor", "tp-size", "tp_size", "per-node", "per_node", "nnodes", "zero", '"stage"')
+"""One of them is in every line that is read here."""
 RACK = ("GB200", "GB300", "NVL72", "NVL36")
 """Devices whose NVLink spans hosts: tensor parallelism over them stays inside (NVIDIA GB200 NVL72 data sheet)."""
 
@@ -44,6 +42,8 @@ class Layout:
 
 def collect(line: Line, facts: Facts) -> str:
     """Takes what the line says of the layout."""
+    if not any(key in line.text for key in _KEYS):
+        return ""
     known = facts.of(Layout)
     for name, pattern in _FIELDS.items():
         if found := pattern.search(line.text):

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from meshwright.diagnose.nccl_tests.report import Report
     from meshwright.spec.collective import Row
 
-TRIGGER = (
-    r"^[^#\d]{0,40}(?:\[[^\]]*\]<std\w+>:?|\d{1,6}:)?\s*#|_perf\b|^\s*\d+\s+\d+\s+[a-z]\w*\s|Test (?:NCCL|CUDA) failure"
-)
 KIND = "nccl-tests output"
 MOST_LINES = 20_000
 """Of one file: 8192 ranks and a table."""
@@ -53,16 +50,16 @@ class Measured:
 
 def collect(line: Line, facts: Facts) -> str:
     """Keeps the lines of a table; they are put together when all are there."""
-    known = facts.of(Measured)
-    begins = _BEGIN.search(line.text) is not None
-    if _FAILED.search(line.text):
+    known, text = facts.of(Measured), line.text
+    if "failure" in text and _FAILED.search(text):
         known.failures.setdefault(line.path, line)
         return KIND
-    if begins or line.path in known.texts:
+    begins = ("nThread" in text or "_perf" in text) and _BEGIN.search(text) is not None
+    if begins or (line.path in known.texts and ("#" in text or text.lstrip(" ")[:1].isdigit() or "stdout" in text)):
         kept = known.texts.setdefault(line.path, [])
         if len(kept) < MOST_LINES:
-            kept.append(line.text)
-    return KIND if begins and "nThread" in line.text else ""
+            kept.append(text)
+    return KIND if begins and "nThread" in text else ""
 
 
 def looks_like_json(parsed: Any) -> bool:

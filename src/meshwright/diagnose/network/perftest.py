@@ -18,9 +18,6 @@ from meshwright.diagnose.network.nccl_facts import evidence
 from meshwright.spec.collective import INTER
 from meshwright.spec.units import gb_per_s
 
-TRIGGER = (
-    r"#bytes\s+#iterations|Device\s+:\s|^\s*\d+\s+\d+\s+[\d.]+\s+[\d.]+\s+[\d.]+\s*$|[GM]bits/sec.*(?:receiver|sender)"
-)
 KIND = "perftest output"
 ENOUGH = 32 * 2**10
 """Bytes from which a write reaches the line rate (perftest's default message has 64 KiB)."""
@@ -57,6 +54,8 @@ class Rates:
 def collect(line: Line, facts: Facts) -> str:
     """Takes a device, a header or a row."""
     known, text = facts.of(Rates), line.text
+    if line.path not in known.state and not ("Device" in text or "#bytes" in text or "bits/sec" in text):
+        return ""
     device, unit = known.state.get(line.path, ("", 0.0))
     if found := _DEVICE.search(text):
         known.state[line.path] = (found[1], 0.0)
@@ -111,8 +110,8 @@ def _unused(known: Rates, facts: Facts) -> Iterator[Finding]:
     if rate < UNUSED * line_rate:
         yield Finding(
             "slow_network_other", WARNING, POSSIBLE, (),
-            f"NCCL reaches {gb_per_s(rate)} between nodes where {used} NICs alone reach {gb_per_s(line_rate)}: the fabric "
-            "is not the limit.",
+            f"NCCL reaches {gb_per_s(rate)} between nodes where {used} NICs alone reach {gb_per_s(line_rate)}: "
+            "the fabric is not the limit.",
             tuple(evidence(one.line) for one in list(known.of.values())[:4]),
             "NCCL_DEBUG=INFO: which NICs it uses, and whether every channel says /GDRDMA.",
             (

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.logs.line import Line
 
-TRIGGER = r"time \(ms\) ?\||time across ranks|^\s*(?:\[[^\]]*\]:?\s*|\d+:\s*)?[\w/-]+ ?\.+: ?\(|M[nx]Rtt/Rnk"
 KIND = "step times"
 LAST = 64
 """Steps of each timer that are kept: the median of them is judged, not one slow step."""
 MOST_TIMERS = 512
 
 _ONE = re.compile(r"\|\s*([A-Za-z][\w/ -]{1,60}?): ?(\d{1,12}(?:\.\d{1,9})?)(?=\s*(?:\||$|\s))")
-_RANGE = re.compile(r"([A-Za-z][\w/-]{1,60}) ?\.*: ?\((\d{1,12}(?:\.\d{1,9})?), ?(\d{1,12}(?:\.\d{1,9})?)\)")
+_RANGE = re.compile(r"(?<![\w/-])([A-Za-z][\w/-]{1,60}) ?\.*: ?\((\d{1,12}(?:\.\d{1,9})?), ?(\d{1,12}(?:\.\d{1,9})?)\)")
 _STRAGGLER = re.compile(r"(M[nx]\w+)/Rnk: ?(\d{1,12}(?:\.\d{1,9})?)([A-Za-z]*)/(\d{1,7})")
 
 
@@ -57,16 +56,16 @@ class Times:
 def collect(line: Line, facts: Facts) -> str:
     """Takes the times of a line."""
     known, text = facts.of(Times), line.text
-    if found := _STRAGGLER.findall(text):
+    if "Rtt/Rnk" in text and (found := _STRAGGLER.findall(text)):
         for name, value, _, rank in found:
             kept = known.extremes.setdefault(name, deque(maxlen=LAST)) if len(known.extremes) < MOST_TIMERS else deque()
             kept.append(Extreme(line, float(value), int(rank)))
         return KIND
-    if "time (ms)" in text and "across ranks" not in text:
+    if "time (ms) |" in text:
         for name, value in _ONE.findall(text[text.index("time (ms)") :]):
             _add(known, line, name.strip(), float(value), float(value))
         return KIND
-    if (one := _RANGE.search(text)) is not None:
+    if ": (" in text and (one := _RANGE.search(text)) is not None:
         known.ranges = True
         _add(known, line, one[1], float(one[2]), float(one[3]))
         return KIND

@@ -50,18 +50,18 @@ def _times_checked(facts: Facts) -> Iterator[str]:
 NETWORK = (
     Topic(
         "network", rules=(find_errors, find_transport, find_bypass), checked=_nccl_checked,
-        trigger=nccl_lines.TRIGGER, collect=nccl_lines.collect,
+        collect=nccl_lines.collect,
     ),
     Topic(
         "measured bandwidth", rules=(find_slow_tests,), checked=_tests_checked, missing=_tests_missing,
         documents=(Document(measured.KIND, looks_like_json, read_json_file),),
-        trigger=measured.TRIGGER, collect=measured.collect,
+        collect=measured.collect,
     ),
     Topic(
         "communication summaries", rules=(find_small_messages, find_late_ranks, find_wrong_bandwidths),
-        trigger=comms_table.TRIGGER, collect=comms_table.collect,
+        collect=comms_table.collect,
     ),
-    Topic("fabric", rules=(find_fabric,), trigger=perftest.TRIGGER, collect=perftest.collect),
-    Topic("layout's traffic", rules=(find_layout_traffic,), trigger=launch.TRIGGER, collect=launch.collect),
-    Topic("step times", rules=(find_times,), checked=_times_checked, trigger=timers.TRIGGER, collect=timers.collect),
+    Topic("fabric", rules=(find_fabric,), collect=perftest.collect),
+    Topic("layout's traffic", rules=(find_layout_traffic,), collect=launch.collect),
+    Topic("step times", rules=(find_times,), checked=_times_checked, collect=timers.collect),
 )  # fmt: skip

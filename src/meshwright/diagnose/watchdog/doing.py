@@ -21,20 +21,25 @@ _DATA_TEXT = re.compile(
     re.IGNORECASE,
 )
 _PHASES = (
-    (END, re.compile(
+    (END, ("reached", "finish", "complete", "end of", "ended", " end", " done", "no more", "ran out", "exhausted", "stopped"), re.compile(
         r"max_(?:epochs|steps)\S* reached|training (?:is |was |has )?(?:done|complete|finish|stopped)"
         r"|finished training|end of (?:training|epoch|data)|epoch \S* ?(?:end|ended|finished|done|complete)"
         r"|(?:exhausted|ran out of|no more) (?:data|batches|samples)",
         re.IGNORECASE,
     )),
-    (SAVE, re.compile(
+    (SAVE, ("sav",), re.compile(
         r"\bsaving\b.{0,60}\b(?:checkpoint|model|state|optimizer|weights|shard)|saving (?:current )?state"
         r"|save_(?:checkpoint|state|model|pretrained)\b|checkpoint.{0,20}\bsav(?:ing|ed)\b",
         re.IGNORECASE,
     )),
-    (EVALUATION, re.compile(r"\*{3,} ?running (?:evaluation|prediction)|\b(?:start(?:ing)?|running|begin) "
-                            r"(?:evaluation|validation|eval)\b|^\W*(?:evaluating|validating)\b", re.IGNORECASE)),
-    (DATA, re.compile(r"\b(?:tokenizing|preprocessing|running tokenizer|building (?:dataset|index))", re.IGNORECASE)),
+    (EVALUATION, ("eval", "validat", "predict"), re.compile(
+        r"\*{3,} ?running (?:evaluation|prediction)|\b(?:start(?:ing)?|running|begin) (?:evaluation|validation|eval)\b"
+        r"|^\W*(?:evaluating|validating)\b",
+        re.IGNORECASE,
+    )),
+    (DATA, ("tokeniz", "preprocess", "building"), re.compile(
+        r"\b(?:tokenizing|preprocessing|running tokenizer|building (?:dataset|index))", re.IGNORECASE,
+    )),
 )  # fmt: skip
 
 
@@ -51,7 +56,7 @@ def collect_doing(line: Line, known: Watchdog) -> None:
 def doing_of(line: Line) -> Doing | None:
     """A progress bar over data that is not yet full, or a phase that is named."""
     # tqdm redraws its bar with carriage returns; the last one counts.
-    bars = list(_BAR.finditer(line.text))
+    bars = list(_BAR.finditer(line.text)) if "%|" in line.text else []
     if bars and int(bars[-1][1]) < 100:
         bar, before = bars[-1], line.text[: bars[-1].start()][-60:]
         if _TRAINS.search(before) or "loss" in line.text[bar.start() :]:
@@ -59,8 +64,9 @@ def doing_of(line: Line) -> Doing | None:
         if _DATA_UNIT.search(bar[3] or "") or _DATA_TEXT.search(before):
             return Doing(line, DATA, _seconds(bar[2]))
         return None
-    for kind, pattern in _PHASES:
-        if pattern.search(line.text):
+    lower = line.text.lower()
+    for kind, keys, pattern in _PHASES:
+        if any(key in lower for key in keys) and pattern.search(line.text):
             return Doing(line, kind)
     return None
 

@@ -15,13 +15,10 @@ from meshwright.diagnose.watchdog.agreement_lines import collect_agreement
 from meshwright.diagnose.watchdog.doing import collect_doing
 from meshwright.diagnose.watchdog.facts import Group, Place, State, Stuck, Timeout, Watchdog, add
 
-TRIGGER = (
-    r"Work\w*CCL\(|[Ll]ast enqueued|watchdog got stuck|monitoredBarrier|Detected mismatch between collectives"
-    r"|\d%\||(?i:world.?size|saving|save_|saved|max_epochs|max_steps|epoch|training (?:is )?(?:done|complete|finish)"
-    r"|evaluat|validat|tokeniz|preprocess|processes)"
-    r"|remote process exited|Connection (?:closed by peer|reset by peer|closed by remote)|ncclRemoteError"
-    r"|communicator was aborted"
-)
+_KEYS = ("CCL(", "ast enqueued", "watchdog got stuck", "monitoredBarrier", "Detected mismatch")
+"""One of them is in every line of the watchdog and of the checks. Looking for plain texts keeps reading fast."""
+_CLOSED_KEYS = ("remote process exited", "Connection ", "ncclRemoteError", "communicator was aborted")
+_WORLD_KEYS = ("orld_size", "orld size", "WORLD_SIZE", "processes", "MEMBER: ")
 KIND = "log"
 DEFAULT = Group("default", "the default group", sure=True)
 
@@ -43,32 +40,38 @@ _CLOSED = re.compile(
     re.IGNORECASE,
 )
 _WORLD = re.compile(
-    r"world[ _]?size['\"]?\s*[:=]\s*(\d{1,6})|Starting with (\d{1,6}) processes|MEMBER: \d+/(\d{1,6})"
-    r"|num_processes['\"]?\s*[:=]\s*(\d{1,6})",
-    re.IGNORECASE,
+    r"(?:WORLD_SIZE|[Ww]orld[ _]?[Ss]ize)['\"]?\s*[:=]\s*(\d{1,6})|Starting with (\d{1,6}) processes|MEMBER: \d+/(\d{1,6})"
+    r"|[Nn]um_processes['\"]?\s*[:=]\s*(\d{1,6})"
 )
 
 
 def collect(line: Line, facts: Facts) -> str:
     """Takes what a line says of a hang."""
     known, text = facts.of(Watchdog), line.text
+    if any(key in text for key in _KEYS) and _of_watchdog(line, known):
+        return KIND
+    if any(key in text for key in _CLOSED_KEYS) and _CLOSED.search(text):
+        add(known.closed, line)
+        return KIND
+    collect_doing(line, known)
+    if any(key in text for key in _WORLD_KEYS) and (found := _WORLD.search(text)):
+        known.world = max(known.world, *(int(one) for one in found.groups() if one))
+    return ""
+
+
+def _of_watchdog(line: Line, known: Watchdog) -> bool:
+    """Whether the line is one of the watchdog's or of a check's, and then it is kept."""
+    text = line.text
     if (found := _WORK.search(text)) is not None:
         add(known.timeouts, _timeout(line, found))
     elif (enqueued := _ENQUEUED.search(text)) and (completed := _COMPLETED.search(text)):
         at = _AT.search(text)
-        state = State(line, place_of(line), int(at[1]) if at else None, int(enqueued[1]), int(completed[1]))
-        add(known.states, state)
+        add(known.states, State(line, place_of(line), int(at[1]) if at else None, int(enqueued[1]), int(completed[1])))
     elif (stuck := _STUCK.search(text)) is not None:
         add(known.stuck, Stuck(line, place_of(line), float(stuck[1])))
-    elif not collect_agreement(line, known):
-        if _CLOSED.search(text):
-            add(known.closed, line)
-        else:
-            collect_doing(line, known)
-            if found := _WORLD.search(text):
-                known.world = max(known.world, *(int(one) for one in found.groups() if one))
-            return ""
-    return KIND
+    else:
+        return collect_agreement(line, known)
+    return True
 
 
 def place_of(line: Line) -> Place:

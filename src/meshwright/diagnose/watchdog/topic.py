@@ -10,7 +10,7 @@ from meshwright.diagnose.watchdog.agreement import find_disagreements
 from meshwright.diagnose.watchdog.alone import find_alone
 from meshwright.diagnose.watchdog.desync import find_desync
 from meshwright.diagnose.watchdog.facts import Watchdog
-from meshwright.diagnose.watchdog.read import TRIGGER, collect
+from meshwright.diagnose.watchdog.read import collect
 
 
 def _checked(facts: Facts) -> Iterator[str]:
@@ -34,5 +34,5 @@ def _missing(facts: Facts) -> Iterator[str]:
 
 WATCHDOG = Topic(
     "timeouts", rules=(find_disagreements, find_desync, find_alone), checked=_checked, missing=_missing,
-    trigger=TRIGGER, collect=collect,
+    collect=collect,
 )  # fmt: skip
