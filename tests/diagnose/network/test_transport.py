@@ -156,3 +156,9 @@ def test_one_pair_that_is_too_far_apart_is_no_fault(tmp_path: Path) -> None:
     # NVIDIA/nccl#1151
     text = healthy("node-a") + info("node-a", "GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 7 > 4)")
     assert findings(tmp_path, text) == ()
+
+
+def test_one_node_has_nothing_to_send_by_gpudirect_rdma(tmp_path: Path) -> None:
+    text = info("node-a", "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.10.10.10<0>")
+    text += info("node-a", "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM") + info("node-a", "Connected all rings, GDR 0")
+    assert findings(tmp_path, text) == ()

@@ -103,3 +103,11 @@ def _written(folder: Path, text: str) -> Path:
     path = folder / "hostile.log"
     path.write_text(f"2026-01-01 00:00:00 INFO\n{text}")
     return path
+
+
+def test_a_closed_connection_is_a_consequence_and_the_stores_is_nothing(tmp_path: Path) -> None:
+    gloo = "[rank1]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:4808.\n"
+    (found,) = findings(tmp_path, gloo)
+    assert (found.consequence, found.confidence) == (True, POSSIBLE)
+    store = "[rank1]:[W socket.cpp:460] recvValue failed on SocketImpl(fd=5): Connection reset by peer INFO\n"
+    assert findings(tmp_path, store) == ()

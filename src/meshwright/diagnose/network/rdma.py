@@ -37,6 +37,8 @@ def _gdr(known: Nccl) -> Iterator[Finding]:
                    if name in known.set_by_environment), None)  # fmt: skip
     flag_off = False in known.gdr_flags and True not in known.gdr_flags and ("IB" in known.networks or known.found)
     refused = bool(known.gdr_refused) and not known.gdr_allowed
+    if known.channels and not rdma and known.nodes == 1:
+        return  # one node: nothing is sent that could use it
     if direct or not (plain or flag_off or refused):
         return
     lines = [line for kind, line in known.channel_lines.items() if kind in rdma][:2]

@@ -21,7 +21,8 @@ _DATA_TEXT = re.compile(
     re.IGNORECASE,
 )
 _PHASES = (
-    (END, ("reached", "finish", "complete", "end of", "ended", " end", " done", "no more", "ran out", "exhausted", "stopped"), re.compile(
+    (END, ("reached", "finish", "complete", "end of", "ended", " end", " done", "no more", "ran out", "exhausted", "stopped"),
+     re.compile(
         r"max_(?:epochs|steps)\S* reached|training (?:is |was |has )?(?:done|complete|finish|stopped)"
         r"|finished training|end of (?:training|epoch|data)|epoch \S* ?(?:end|ended|finished|done|complete)"
         r"|(?:exhausted|ran out of|no more) (?:data|batches|samples)",

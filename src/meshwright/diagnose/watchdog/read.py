@@ -18,6 +18,8 @@ from meshwright.diagnose.watchdog.facts import Group, Place, State, Stuck, Timeo
 _KEYS = ("CCL(", "ast enqueued", "watchdog got stuck", "monitoredBarrier", "Detected mismatch")
 """One of them is in every line of the watchdog and of the checks. Looking for plain texts keeps reading fast."""
 _CLOSED_KEYS = ("remote process exited", "Connection ", "ncclRemoteError", "communicator was aborted")
+_STORE_KEYS = ("TCPStore", "SocketImpl", "recvValue", "socket.cpp")
+"""The store's connections are closed at the end of healthy jobs too."""
 _WORLD_KEYS = ("orld_size", "orld size", "WORLD_SIZE", "processes", "MEMBER: ")
 KIND = "log"
 DEFAULT = Group("default", "the default group", sure=True)
@@ -40,8 +42,8 @@ _CLOSED = re.compile(
     re.IGNORECASE,
 )
 _WORLD = re.compile(
-    r"(?:WORLD_SIZE|[Ww]orld[ _]?[Ss]ize)['\"]?\s*[:=]\s*(\d{1,6})|Starting with (\d{1,6}) processes|MEMBER: \d+/(\d{1,6})"
-    r"|[Nn]um_processes['\"]?\s*[:=]\s*(\d{1,6})"
+    r"(?:WORLD_SIZE|[Ww]orld[ _]?[Ss]ize)['\"]?\s*[:=]\s*(\d{1,6})|Starting with (\d{1,6}) processes"
+    r"|MEMBER: \d+/(\d{1,6})|[Nn]um_processes['\"]?\s*[:=]\s*(\d{1,6})"
 )
 
 
@@ -50,7 +52,11 @@ def collect(line: Line, facts: Facts) -> str:
     known, text = facts.of(Watchdog), line.text
     if any(key in text for key in _KEYS) and _of_watchdog(line, known):
         return KIND
-    if any(key in text for key in _CLOSED_KEYS) and _CLOSED.search(text):
+    if (
+        any(key in text for key in _CLOSED_KEYS)
+        and _CLOSED.search(text)
+        and not any(key in text for key in _STORE_KEYS)
+    ):
         add(known.closed, line)
         return KIND
     collect_doing(line, known)
