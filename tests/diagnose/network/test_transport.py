@@ -118,6 +118,11 @@ def test_channels_without_gdrdma_go_through_the_host(tmp_path: Path) -> None:
     assert "none of 4 channels" in first.cause
 
 
+def test_a_few_channels_without_gdrdma_are_nccls_choice(tmp_path: Path) -> None:
+    text = healthy("node-a") + info("node-a", "Channel 02/0 : 3[3] -> 9[1] [send] via NET/IB/5")
+    assert findings(tmp_path, text) == ()
+
+
 def test_the_level_that_turns_gpudirect_off_is_named(tmp_path: Path) -> None:
     text = info("node-a", "NCCL_NET_GDR_LEVEL set by environment to LOC") + healthy("node-a").replace("/GDRDMA", "")
     text = text.replace("GDR 1", "GDR 0")

@@ -20,9 +20,21 @@ _DATA_TEXT = re.compile(
     r"|map\b|filter\b|grouping texts|packing|caching|loading dataset)",
     re.IGNORECASE,
 )
+_ENDS = (
+    "reached",
+    "finish",
+    "complete",
+    "end of",
+    "ended",
+    " end",
+    " done",
+    "no more",
+    "ran out",
+    "exhaust",
+    "stopped",
+)
 _PHASES = (
-    (END, ("reached", "finish", "complete", "end of", "ended", " end", " done", "no more", "ran out", "exhausted", "stopped"),
-     re.compile(
+    (END, _ENDS, re.compile(
         r"max_(?:epochs|steps)\S* reached|training (?:is |was |has )?(?:done|complete|finish|stopped)"
         r"|finished training|end of (?:training|epoch|data)|epoch \S* ?(?:end|ended|finished|done|complete)"
         r"|(?:exhausted|ran out of|no more) (?:data|batches|samples)",
