@@ -19,10 +19,11 @@ from meshwright.cli.screen import print_json, progress_line
 from meshwright.spec.workload import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
-    from meshwright.bench.comms.result import Machine, Row, TierFit
+    from meshwright.bench.comms.result import Machine, TierFit
     from meshwright.bench.comms.session import Wish
     from meshwright.bench.compute.result import Measured
     from meshwright.spec.cluster import Cluster
+    from meshwright.spec.collective import Row
     from meshwright.train.config.here import Here
 
 EXAMPLES = (

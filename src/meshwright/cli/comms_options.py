@@ -46,8 +46,8 @@ class Options:
 def wish_of(options: Options) -> Wish:
     """What the ranks measure. Raises RequestError: a size, an operation or a layout that cannot be."""
     from meshwright.bench.comms.measure import Effort
-    from meshwright.bench.comms.operations import OPERATIONS
     from meshwright.bench.comms.session import Wish
+    from meshwright.spec.collective import OPERATIONS
     from meshwright.spec.errors import RequestError
     from meshwright.spec.notation import parse_layout
 
@@ -77,7 +77,7 @@ def _bytes(text: str, flag: str) -> int:
 
 def operations_of(text: str) -> tuple[str, ...]:
     """The operations that a list names. Raises RequestError with the legal ones."""
-    from meshwright.bench.comms.operations import OPERATIONS
+    from meshwright.spec.collective import OPERATIONS
     from meshwright.spec.errors import RequestError
 
     names = tuple(dict.fromkeys(name.strip().lower().replace("_", "-") for name in text.split(",") if name.strip()))

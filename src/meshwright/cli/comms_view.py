@@ -10,8 +10,9 @@ from meshwright.cli.tables import table, titled
 from meshwright.spec.units import binary, duration, gb_per_s, percent
 
 if TYPE_CHECKING:
-    from meshwright.bench.comms.result import Line, Machine, Row, TierFit
+    from meshwright.bench.comms.result import Machine, TierFit
     from meshwright.bench.compute.result import Measured
+    from meshwright.spec.collective import Line, Row
 
 COLUMNS = tuple(">size >iterations >median >p99 >algbw >busbw >fit note".split())
 NARROW = ("fit", "iterations", "algbw", "p99")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from meshwright.diagnose.described.topic import DESCRIBED
 from meshwright.diagnose.host.topic import HOST
 from meshwright.diagnose.memory.topic import MEMORY
+from meshwright.diagnose.network.topic import NETWORK
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
 from meshwright.diagnose.topic import Topic
+from meshwright.diagnose.watchdog.topic import WATCHDOG
 
 TOPICS: tuple[Topic, ...] = (
     RECORDER,
@@ -15,4 +17,6 @@ TOPICS: tuple[Topic, ...] = (
     DESCRIBED,
     MEMORY,
     HOST,
+    WATCHDOG,
+    *NETWORK,
 )

@@ -14,6 +14,7 @@ from meshwright.spec.cluster import Device, Efficiency, Link
 from meshwright.spec.errors import ClusterError
 
 GIB = 2.0**30
+_NOISE = re.compile(r"\b(nvidia|tesla|amd|instinct|geforce|graphics|hbm2e|hbm3e|hbm3|oam|accelerator)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +169,15 @@ def resolve_device(text: str) -> tuple[Preset, str]:
         if tokens(assumed) == words:
             return presets()[table["device"]], table["warning"]
     raise ClusterError(f"No device is called {text.strip()[:60]!r}.", near(text.strip(), presets()))
+
+
+def catalogue_name(gpu: str) -> str | None:
+    """The catalogue's name of the device that a driver calls `gpu` (`NVIDIA H100 80GB HBM3`); None: none for sure."""
+    for name in (gpu, _NOISE.sub(" ", gpu)):
+        try:
+            preset, assumed = resolve_device(" ".join(name.split()))
+        except ClusterError:
+            continue
+        if not assumed:
+            return preset.device.name
+    return None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright.bench.comms.fit import fit_tiers, least_log, priced_seconds
-from meshwright.bench.comms.result import Line, Row
+from meshwright.spec.collective import Line, Row
 
 SIZES = [2**power for power in range(3, 27)]
 ALPHA, BETA, OVERHEAD = 7e-6, 40e9, 20e-6

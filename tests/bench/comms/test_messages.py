@@ -12,8 +12,7 @@ from meshwright.bench.comms import messages
 from meshwright.bench.comms.lines import lines_of_layout, lines_of_nodes
 from meshwright.bench.comms.measure import Effort, WrongDataError, measure
 from meshwright.bench.comms.messages import Message, expected_of, make_message, pattern
-from meshwright.bench.comms.operations import OPERATIONS
-from meshwright.bench.comms.result import Line, Row
+from meshwright.spec.collective import OPERATIONS, Line, Row
 from meshwright.spec.notation import parse_layout
 from meshwright.train.launch.pool import RankPool
 

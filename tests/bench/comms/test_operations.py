@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.bench.comms.operations import OPERATIONS, bus_factor, message_bytes, sizes
-from meshwright.bench.comms.result import Line, Row
+from meshwright.bench.comms.operations import message_bytes, sizes
+from meshwright.spec.collective import OPERATIONS, Line, Row, bus_factor
 
 FOUR = Line("all ranks", 4, 1, 1, "intra")
 

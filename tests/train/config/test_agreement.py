@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from meshwright.modes.options import Options
-from meshwright.train.config.devices import catalogue_name
+from meshwright.spec.cluster_catalog import catalogue_name
 from meshwright.train.config.keys import keys
 from meshwright.train.config.models import model_to_train, small_names
 from meshwright.train.config.tree import ParallelSection

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from meshwright.bench.comms.operations import INTER, INTRA
 from meshwright.bench.comms.result import Machine, TierFit
 from meshwright.spec.cluster import Cluster, Device, Link
 from meshwright.spec.cluster_text import parse_cluster
 from meshwright.spec.cluster_toml import to_toml
+from meshwright.spec.collective import INTER, INTRA
 from meshwright.spec.errors import ClusterError, RequestError
 from meshwright.spec.units import duration, gb_per_s, percent
 from meshwright.train.config.files import write_atomically

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from meshwright.bench.comms.fit import priced_seconds
-from meshwright.bench.comms.result import Line, Machine, Row, TierFit
+from meshwright.bench.comms.result import Machine, TierFit
+from meshwright.spec.collective import Line, Row
 
 
 def comms_document(machine: Machine, rows: Sequence[Row], fits: Sequence[TierFit]) -> dict[str, Any]:

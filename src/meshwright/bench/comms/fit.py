@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.bench.comms.operations import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, INTER, INTRA, REDUCE_SCATTER, SEND
-from meshwright.bench.comms.result import Row, TierFit
+from meshwright.bench.comms.result import TierFit
 from meshwright.cost.collectives import (
     Tiers,
     all_gather_seconds,
@@ -27,6 +26,7 @@ from meshwright.cost.collectives import (
     all_to_all_seconds,
     reduce_scatter_seconds,
 )
+from meshwright.spec.collective import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, INTER, INTRA, REDUCE_SCATTER, SEND, Row
 from meshwright.spec.units import binary
 
 Array = NDArray[np.float64]

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from meshwright.bench.comms.operations import INTER, INTRA
-from meshwright.bench.comms.result import Line
 from meshwright.modes.mesh import make_mesh
+from meshwright.spec.collective import INTER, INTRA, Line
 from meshwright.spec.layout import Layout
 
 AXES = ("tensor", "context", "expert", "pipeline", "shard", "replicate", "data", "expert_data")

@@ -14,7 +14,7 @@ from meshwright.bench.comms.clock import WARM_UP, iterations_for, timed
 from meshwright.bench.comms.lines import Own
 from meshwright.bench.comms.messages import Message, make_message
 from meshwright.bench.comms.operations import message_bytes
-from meshwright.bench.comms.result import Row
+from meshwright.spec.collective import Row
 from meshwright.train.launch.signals import meeting_device
 
 Progress = Callable[[int, int], None]

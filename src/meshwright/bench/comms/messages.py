@@ -11,16 +11,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from meshwright.bench.comms.operations import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    BROADCAST,
-    ELEMENT_BYTES,
-    OPERATIONS,
-    REDUCE_SCATTER,
-    SEND,
-)
+from meshwright.bench.comms.operations import ELEMENT_BYTES
+from meshwright.spec.collective import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, OPERATIONS, REDUCE_SCATTER, SEND
 
 PERIOD = 251
 """A prime: no power of two of a rank's share has the same numbers twice."""

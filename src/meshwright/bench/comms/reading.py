@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meshwright.bench.comms.fit import fit_tiers
-from meshwright.bench.comms.operations import INTRA
-from meshwright.bench.comms.result import Machine, Row, TierFit
-from meshwright.bench.nccl_tests import ReadError, read_file
-from meshwright.train.config.devices import catalogue_name
+from meshwright.bench.comms.result import Machine, TierFit
+from meshwright.diagnose.nccl_tests import ReadError, read_file
+from meshwright.spec.cluster_catalog import catalogue_name
+from meshwright.spec.collective import INTRA, Row
 
 
 def read_files(

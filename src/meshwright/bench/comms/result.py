@@ -1,57 +1,8 @@
-"""What `comms` found: one row a message size, one fit a tier. Bytes, seconds, bytes/s; nothing here imports torch."""
+"""What `comms` found: one fit a tier, and where it was measured. Bytes, seconds, bytes/s; no torch is imported."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from meshwright.bench.comms.operations import bus_factor
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The groups that one axis consists of: ranks that talk to each other, and how far apart they are."""
-
-    axis: str
-    ranks: int
-    """Of one group."""
-    groups: int
-    """That are measured at once: all of the axis."""
-    nodes: int
-    """That one group spans."""
-    tier: str
-    """intra: on one node; inter: across nodes."""
-
-    @property
-    def ranks_per_node(self) -> float:
-        """Of one group."""
-        return self.ranks / self.nodes
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One operation at one size on one axis."""
-
-    line: Line
-    operation: str
-    bytes: int
-    """By nccl-tests' convention (see `operations`)."""
-    iterations: int = 0
-    seconds: float | None = None
-    """Median over iterations, of the slowest group; an iteration's time is the mean over the group's ranks."""
-    p99_seconds: float | None = None
-    note: str = ""
-    """Why there is no time."""
-
-    @property
-    def algorithm_bytes_per_s(self) -> float | None:
-        """Size over time."""
-        return None if not self.seconds else self.bytes / self.seconds
-
-    @property
-    def bus_bytes_per_s(self) -> float | None:
-        """What a link carries (nccl-tests' busbw)."""
-        rate = self.algorithm_bytes_per_s
-        return None if rate is None else rate * bus_factor(self.operation, self.line.ranks)
 
 
 @dataclass(frozen=True, slots=True)

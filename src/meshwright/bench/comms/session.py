@@ -18,9 +18,10 @@ from meshwright.bench.comms.fit import fit_tiers
 from meshwright.bench.comms.lines import Own, lines_of_layout, lines_of_nodes
 from meshwright.bench.comms.measure import Effort, measure
 from meshwright.bench.comms.operations import sizes
-from meshwright.bench.comms.result import Machine, Row, TierFit
+from meshwright.bench.comms.result import Machine, TierFit
+from meshwright.spec.cluster_catalog import catalogue_name
+from meshwright.spec.collective import Row
 from meshwright.spec.layout import Layout
-from meshwright.train.config.devices import catalogue_name
 from meshwright.train.launch.environment import Place, check_world
 from meshwright.train.launch.process_group import finalize, initialize
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from meshwright.bench.comms.operations import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    BROADCAST,
-    REDUCE_SCATTER,
-    SEND,
-)
+from meshwright.spec.collective import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, REDUCE_SCATTER, SEND
 from meshwright.spec.errors import RequestError
 
 PROGRAMS = {

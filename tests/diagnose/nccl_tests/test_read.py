@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshwright.bench.nccl_tests import Outcome, ReadError, read_file, read_text
+from meshwright.diagnose.nccl_tests import Outcome, ReadError, read_file, read_text
 
 LOGS = Path(__file__).parents[4] / "shared" / "data" / "diagnosis" / "nccl_tests"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from meshwright.bench.nccl_tests.report import ReadError, Report, Timed, program_of
+from meshwright.diagnose.nccl_tests.report import ReadError, Report, Timed, program_of
 
 
 def read_json(document: Any, where: str) -> list[Report]:

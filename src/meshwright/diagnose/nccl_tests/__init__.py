@@ -4,7 +4,7 @@
 the file of `-J`. A file may hold several tests, one after the other. Nothing here imports torch.
 """
 
-from meshwright.bench.nccl_tests.read import Outcome, read_file, read_text
-from meshwright.bench.nccl_tests.report import ReadError
+from meshwright.diagnose.nccl_tests.read import Outcome, read_file, read_text
+from meshwright.diagnose.nccl_tests.report import ReadError
 
 __all__ = ["Outcome", "ReadError", "read_file", "read_text"]

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meshwright.bench.comms.operations import (
+from meshwright.diagnose.nccl_tests.json_file import read_json
+from meshwright.diagnose.nccl_tests.report import PROGRAMS, ReadError, Report, Timed, program_of
+from meshwright.diagnose.nccl_tests.table import read_table
+from meshwright.spec.collective import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
     INTER,
     INTRA,
     REDUCE_SCATTER,
+    Line,
+    Row,
     bus_factor,
 )
-from meshwright.bench.comms.result import Line, Row
-from meshwright.bench.nccl_tests.json_file import read_json
-from meshwright.bench.nccl_tests.report import PROGRAMS, ReadError, Report, Timed, program_of
-from meshwright.bench.nccl_tests.table import read_table
 
 MOST_BYTES = 64 * 2**20
 """Size of the largest file that is read."""
@@ -55,11 +56,19 @@ def read_text(text: str, where: str, tier: str | None = None, operation: str | N
     rows: list[Row] = []
     most, nodes, device = 0, 1, ""
     for report in reports:
-        _check(report, where)
-        line, name = _line(report, where, tier, operation)
-        rows += [Row(line, name, one.bytes, report.iterations, one.seconds) for one in report.lines if one.bytes > 0]
-        most, nodes, device = max(most, line.ranks), max(nodes, line.nodes), device or report.device
+        found = rows_of_report(report, where, tier, operation)
+        rows += found
+        most = max([most, *(row.line.ranks for row in found)])
+        nodes = max([nodes, *(row.line.nodes for row in found)])
+        device = device or report.device
     return Outcome(tuple(rows), most, nodes, device)
+
+
+def rows_of_report(report: Report, where: str, tier: str | None = None, operation: str | None = None) -> list[Row]:
+    """One test's rows. Raises ReadError: wrong data, no operation of layouts, or not said which ranks share a node."""
+    _check(report, where)
+    line, name = _line(report, where, tier, operation)
+    return [Row(line, name, one.bytes, report.iterations, one.seconds) for one in report.lines if one.bytes > 0]
 
 
 def _reports(text: str, where: str) -> list[Report]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from meshwright.bench.nccl_tests.report import ReadError, Report, Timed, program_of
+from meshwright.diagnose.nccl_tests.report import ReadError, Report, Timed, program_of
 
 RANK = re.compile(
     r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+(?:on\s+(\S+)\s+)?device\s+\d+\s+\[[^\]]*\]\s*(.*)"
