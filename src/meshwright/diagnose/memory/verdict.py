@@ -180,9 +180,9 @@ def _allocator(one: Failure, around: Surroundings) -> Iterator[Verdict]:
             f"{shown(oom.allocated)} in tensors and the request are more than the {shown(oom.capacity)} of the device",
         )  # fmt: skip
     elif spare >= oom.request and spare > FRAGMENTED * oom.allocated:
-        sure = spare > HALF_EMPTY * oom.allocated
-        yield _fragmentation(oom, LIKELY if sure else POSSIBLE, _at(one))
-        if not sure:
+        # The text does not say in how large blocks the free memory lies: a snapshot would.
+        yield _fragmentation(oom, POSSIBLE, _at(one))
+        if spare <= HALF_EMPTY * oom.allocated:
             yield _capacity(one, around, POSSIBLE, f"{shown(oom.allocated)} are in tensors")
     elif spare < FULL * oom.allocated:
         yield _capacity(

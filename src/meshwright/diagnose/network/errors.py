@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import ERROR, LIKELY, Finding
+from meshwright.diagnose.finding import ERROR, LIKELY, POSSIBLE, Finding
 from meshwright.diagnose.network.nccl_facts import Completion, Nccl, evidence
 
 FLUSHED = 5
@@ -42,7 +42,7 @@ def _completions(all_of_them: Sequence[Completion]) -> Iterator[Finding]:
     flushed = len(all_of_them) - len(first_hand)
     where = f"{first.host}{f' ({first.hca})' if first.hca else ''} and {first.peer or 'a peer'}"
     yield Finding(
-        "network_error", ERROR, LIKELY, (),
+        "network_error", ERROR, LIKELY if common else POSSIBLE, (),
         f"{len(first_hand)} transfers over InfiniBand or RoCE failed, first between {where}: status {first.status}"
         f"{f', {MEANING[first.status]}' if first.status in MEANING else ''}.{blamed}"
         f"{f' {flushed} flushed ones are consequences.' if flushed else ''}",

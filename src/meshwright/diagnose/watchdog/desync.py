@@ -66,7 +66,8 @@ def _differing(table: Table) -> Iterator[Finding]:
         branch = _is_branch([one, other])
         yield Finding(
             "rank_conditional_collective" if branch else "mismatched_collectives", ERROR,
-            CERTAIN if table.sure else LIKELY, odd,
+            # That they differ is shown; which branch led there is not.
+            POSSIBLE if branch else CERTAIN if table.sure else LIKELY, odd,
             f"At number {sequence} of {table.group.title} the ranks run different collectives: {ranks_text(odd)} "
             f"{told(one)}, {'the others' if majority else 'another'} {told(other)}.",
             tuple(evidence(one.line, rank) for rank, one in sorted(by_rank.items())[:8]),
@@ -91,7 +92,7 @@ def _behind(table: Table, known: Watchdog) -> Iterator[Finding]:
         category, change = _why_behind(stuck, one, doing)
         last = f" Its log's last: {doing.line.text.strip()[:80]}." if doing else ""
         yield Finding(
-            category, ERROR, LIKELY if one.idle or doing else POSSIBLE, (one.who,),
+            category, ERROR, LIKELY if one.idle and doing else POSSIBLE, (one.who,),
             f"Rank {one.who} never entered {told(stuck)}, number {number} of {table.group.title}, in which others "
             f"wait: it is {number - one.enqueued} behind"
             f"{' and had completed all that it called' if one.idle else ''}.{last}",
@@ -123,10 +124,8 @@ def _apart(table: Table) -> Iterator[Finding]:
     odd = tuple(sorted(rank for rank, one in waiting.items() if not majority or one.sequence != common))
     ordered = sorted(waiting.items(), key=lambda pair: pair[1].sequence or 0)
     (low, first), (high, last) = ordered[0], ordered[-1]
-    same = _view(first, [first, last]) == _view(last, [first, last])
-    one_apart = same and (last.sequence or 0) - (first.sequence or 0) <= 1
     yield Finding(
-        "rank_conditional_collective", ERROR, POSSIBLE if one_apart else LIKELY, odd,
+        "rank_conditional_collective", ERROR, POSSIBLE, odd,
         f"The ranks of {table.group.title} wait in different collectives: rank {low} in number {first.sequence} "
         f"({told(first)}), rank {high} in number {last.sequence} ({told(last)}). They did not call the same before.",
         tuple(evidence(one.line, rank) for rank, one in ordered[:8]),
