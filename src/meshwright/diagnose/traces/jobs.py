@@ -1,0 +1,116 @@
+"""Traces of several ranks side by side: which belong to one job, and which of their collectives are the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, median_low
+
+from meshwright.diagnose.traces.collectives import SYNCHRONISING
+from meshwright.diagnose.traces.ranks import Collective, Rank
+
+SAME_HOUR = 3600.0
+"""Seconds between traces without steps that may still be one job's."""
+END_TOLERANCE, END_SHARE = 2e-3, 0.25
+"""Members of a collective end together: seconds, and share of its longest, that their ends may differ by after their
+clocks are aligned. The wake-up of a thread takes up to milliseconds on a busy host."""
+ENOUGH = 0.6
+"""Share of the collectives that must end together. Below it, the order of two ranks' lists is not the same, as in
+traces that were sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One collective as the members have it: `calls[n]` is that of `ranks[n]` of the job."""
+
+    step: int
+    group: str
+    kind: str
+    ranks: tuple[int, ...]
+    """Places in the job's list, not global ranks."""
+    calls: tuple[Collective, ...]
+
+    @property
+    def late(self) -> tuple[float, ...]:
+        """Seconds after the first one that each member came: they end together, so no clocks are compared."""
+        longest = max(call.seconds for call in self.calls)
+        return tuple(longest - call.seconds for call in self.calls)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took once all were there: the shortest of all members."""
+        return min(call.seconds for call in self.calls)
+
+    @property
+    def median_late(self) -> float:
+        """Of two members, the earlier one's: one that is waited for is not normal."""
+        return median_low(self.late)
+
+
+def jobs(traces: Sequence[Rank]) -> list[list[Rank]]:
+    """Traces that ran beside each other: the same world and steps, each rank once."""
+    found: list[list[Rank]] = []
+    for one in sorted(traces, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.path)):
+        for job in found:
+            if _together(job[0], one) and all(other.rank is None or other.rank != one.rank for other in job):
+                job.append(one)
+                break
+        else:
+            found.append([one])
+    return found
+
+
+def _together(a: Rank, b: Rank) -> bool:
+    if a.world != b.world or a.on_gpu != b.on_gpu:
+        return False
+    if a.steps or b.steps:
+        return bool({step.name for step in a.steps} & {step.name for step in b.steps})
+    return abs(a.moment - b.moment) < SAME_HOUR
+
+
+def is_pipeline(job: Sequence[Rank]) -> bool:
+    """Whether ranks send each other messages, or their ranges name stages."""
+    messages = any(call.kind in ("send", "recv") or (call.kind == "send-recv" and not rank.all_to_all)
+                   for rank in job for call in rank.collectives)  # fmt: skip
+    return messages or any(phase.stage for rank in job for phase in rank.phases)
+
+
+def shared(job: Sequence[Rank]) -> list[Shared]:
+    """The collectives that at least two ranks of a job have, by step, group, kind and order.
+
+    In a pipeline those of the whole world are left out: its stages reach them one after the other, as they must.
+    """
+    staged = is_pipeline(job)
+    lists: dict[tuple[str, str, str], dict[int, list[Collective]]] = {}
+    for place, rank in enumerate(job):
+        for call in rank.collectives:
+            kind = ("all-to-all" if rank.all_to_all else "") if call.kind == "send-recv" else call.kind
+            across = staged and (not call.description or call.size is None or call.size == rank.world)
+            if kind in SYNCHRONISING and not across:
+                step = rank.steps[call.step].name if call.step >= 0 else ""
+                if step or not rank.steps:
+                    lists.setdefault((step, call.group, kind), {}).setdefault(place, []).append(call)
+    number = {step.name: n for n, step in enumerate(job[0].steps)}
+    found = []
+    for (step, group, kind), of in lists.items():
+        if len(of) > 1 and len({len(calls) for calls in of.values()}) == 1:
+            ranks = tuple(of)
+            found += [
+                Shared(number.get(step, -1), group, kind, ranks, calls) for calls in zip(*of.values(), strict=True)
+            ]
+    return _ending_together(found)
+
+
+def _ending_together(found: Sequence[Shared]) -> list[Shared]:
+    """Without those whose members end apart; nothing where that are too many."""
+    kept = list(found)
+    pairs = sorted({(one.ranks[0], other) for one in found for other in one.ranks[1:]})
+    for first, other in pairs:
+        both = [one for one in found if one.ranks[0] == first and other in one.ranks]
+        apart = [one.calls[one.ranks.index(other)].end - one.calls[0].end for one in both]
+        offset = median(apart)
+        for one, difference in zip(both, apart, strict=True):
+            tolerance = max(END_TOLERANCE, END_SHARE * max(call.seconds for call in one.calls))
+            if abs(difference - offset) > tolerance and one in kept:
+                kept.remove(one)
+    return kept if len(kept) >= ENOUGH * len(found) else []

@@ -1,0 +1,170 @@
+"""Stragglers: a rank that the others wait for in every step, or many that take turns; and what it did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from meshwright.diagnose.facts import Facts
+from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
+from meshwright.diagnose.traces.delays import Delay, Excess, delays, excess
+from meshwright.diagnose.traces.jobs import jobs
+from meshwright.diagnose.traces.ranks import Rank, Traces, label
+
+SHARE = 0.1
+"""Of a step. The study of a production cluster (arXiv 2505.05713) calls a job straggling from a slow-down of 1.1; two
+healthy ranks differ by less."""
+SHORTEST = 1e-3
+"""Seconds: less is the jitter of a host's scheduler."""
+MOSTLY = 2 / 3
+"""Share of the steps in which it must be late: one that takes turns with others is no slow device."""
+EXPLAINED = 0.5
+"""Share of the delay that what it did more must make up to be named as the cause."""
+SLOWER = 1.05
+"""Kernels of one name and shape vary by a few per cent between devices of one kind."""
+WITNESSES = 3
+
+
+def stragglers(facts: Facts) -> Iterator[Finding]:
+    """Over all jobs whose traces are there."""
+    for job in jobs(facts.of(Traces).ranks):
+        if len(job) > 1:
+            yield from _of_job(job)
+
+
+def _of_job(job: Sequence[Rank]) -> Iterator[Finding]:
+    found = delays(job)
+    by_rank: dict[int, list[Delay]] = {}
+    for one in found:
+        by_rank.setdefault(one.place, []).append(one)
+    named = [place for place, of in by_rank.items() if _is_persistent(job, of)]
+    for place in named:
+        yield _persistent(job, place, by_rank[place])
+    if not named and found:
+        yield from _turns(job, found)
+
+
+def step_seconds(job: Sequence[Rank], step: int) -> float:
+    """How long a step, or the whole trace, takes: the median of all ranks."""
+    if step < 0:
+        return median(rank.whole.window for rank in job)
+    name = job[0].steps[step].name
+    return median(one.busy.window for rank in job for one in rank.steps if one.name == name)
+
+
+def _is_persistent(job: Sequence[Rank], of: Sequence[Delay]) -> bool:
+    steps = [step_seconds(job, one.step) for one in of]
+    if len(of) == 1 and of[0].step < 0:  # no steps are told: the whole trace counts as one
+        return of[0].seconds >= max(SHORTEST, SHARE * steps[0])
+    if len(of) < 2:
+        return False
+    late = sum(one.seconds >= max(SHORTEST, SHARE * step) for one, step in zip(of, steps, strict=True))
+    return late >= MOSTLY * len(of) and median(one.seconds for one in of) >= max(SHORTEST, SHARE * median(steps))
+
+
+def _persistent(job: Sequence[Rank], place: int, of: Sequence[Delay]) -> Finding:
+    rank, typical = job[place], median(one.seconds for one in of)
+    whole = sum(step_seconds(job, one.step) for one in of)
+    gain = min(1.0, sum(one.saved for one in of) / whole) if whole > 0 else 0.0
+    more = excess(job, place, [job[0].steps[one.step].name for one in of if one.step >= 0])
+    category, meanwhile, change = _meanwhile(rank, more, typical)
+    span = "step" if of[0].step >= 0 else "traced time"
+    return Finding(
+        category, WARNING, LIKELY if meanwhile else POSSIBLE, () if rank.rank is None else (rank.rank,),
+        f"The others wait {typical * 1e3:.1f} ms a {span} for {label(rank)}, which comes last to the collectives: "
+        f"{meanwhile or 'what it does meanwhile is not seen'}. Without it a {span} would be {gain:.0%} shorter.",
+        _evidence(job, place, of),
+        _CONFIRM[category], change, weight=2,
+    )  # fmt: skip
+
+
+_CONFIRM = {
+    "straggler_gpu": "nvidia-smi -q -d PERFORMANCE,TEMPERATURE on its node; swap two nodes and see who is slow then.",
+    "straggler_cpu": "py-spy dump of this rank during a step; the load of its host.",
+    "straggler_gc": "gc.callbacks that print when they run; or gc.disable() for some steps.",
+    "dataloader_bound": "Run some steps with one batch used again and again.",
+}
+
+
+def _meanwhile(rank: Rank, more: Excess, delay: float) -> tuple[str, str, tuple[str, ...]]:
+    """Category, what the rank did more than others, and what to change."""
+    enough = EXPLAINED * delay
+    if more.loading >= enough:
+        return "dataloader_bound", f"it waits {more.loading * 1e3:.1f} ms a step longer for its DataLoader", (
+            "Look at this rank's storage and its number of loader workers; balance the lengths of its samples.",
+            "More workers, pinned memory, prefetching, decoding ahead of training.",
+        )  # fmt: skip
+    if more.collecting >= enough:
+        return "straggler_gc", f"Python collects garbage for {more.collecting * 1e3:.1f} ms a step longer", _GC_CHANGE
+    if more.compute >= enough and more.slower >= SLOWER:
+        told = f"the same {'kernels' if rank.on_gpu else 'operators'} take it {more.slower:.2f} times as long"
+        if rank.on_gpu:
+            return "straggler_gpu", told, (
+                "Check clocks, temperature and power cap of this device; drain the node if they are not as elsewhere.",
+                "Compare the pairwise bandwidth and a matrix product of this node with others'.",
+            )  # fmt: skip
+        return "straggler_cpu", told, ("Look for other work on this host, and for threads pinned to the same core.",)
+    if more.compute >= enough:
+        told = f"it computes {more.compute * 1e3:.1f} ms a step more, with kernels that are no slower: it has more work"
+        return ("straggler_gpu" if rank.on_gpu else "straggler_cpu"), told, (
+            "Balance the work: sequence lengths, layers a stage, experts a rank.",
+        )  # fmt: skip
+    told = f"it does nothing traced for {more.idle * 1e3:.1f} ms a step longer (a gap on the host)"
+    return "straggler_cpu", told if more.idle >= enough else "", (
+        "Look at what only this rank does between operators: logging, saving, sleeping, reading, another process.",
+        "If it is Python's garbage collection, collect on all ranks at the same steps.",
+    )  # fmt: skip
+
+
+_GC_CHANGE = (
+    "gc.disable(), and gc.collect() on all ranks at the same steps.",
+    "gc.freeze() after the start, so that less is scanned.",
+)
+
+
+def _turns(job: Sequence[Rank], found: Sequence[Delay]) -> Iterator[Finding]:
+    """No rank is always late, but some step always waits: told with what it did if that is seen."""
+    worst: dict[int, Delay] = {}
+    for one in found:
+        if one.step not in worst or one.seconds > worst[one.step].seconds:
+            worst[one.step] = one
+    spikes = [one for one in worst.values() if one.step >= 0
+              and one.seconds >= max(SHORTEST, SHARE * step_seconds(job, one.step))]  # fmt: skip
+    whole = sum(step_seconds(job, one.step) for one in worst.values())
+    lost = sum(one.seconds for one in spikes)
+    if len(worst) < 2 or lost < SHARE * whole:
+        return
+    reasons: dict[str, list[Delay]] = {}
+    for one in spikes:
+        more = excess(job, one.place, [job[0].steps[one.step].name])
+        reasons.setdefault(_meanwhile(job[one.place], more, one.seconds)[0], []).append(one)
+    for category, of in reasons.items():
+        seen = category in ("straggler_gc", "dataloader_bound")
+        ranks = sorted({rank for one in of if (rank := job[one.place].rank) is not None})
+        doing = {"straggler_gc": "as Python collects garbage there", "dataloader_bound": "as its DataLoader is late"}
+        share = sum(one.seconds for one in of) / whole
+        yield Finding(
+            category, WARNING if seen and share >= SHARE else INFO, LIKELY if seen else POSSIBLE, tuple(ranks),
+            f"In {len(of)} of {len(worst)} steps all wait for one rank, not always the same, "
+            f"{doing.get(category, 'for a reason that is not seen')}: {share:.0%} of the time.",
+            tuple(e for one in of[:WITNESSES] for e in _evidence(job, one.place, [one])[:1]),
+            _CONFIRM[category], _GC_CHANGE if category == "straggler_gc" else (), weight=1,
+        )  # fmt: skip
+
+
+def _evidence(job: Sequence[Rank], place: int, of: Sequence[Delay]) -> tuple[Evidence, ...]:
+    """The same collective of the culprit and of who waits longest, in the steps that are worst."""
+    found = []
+    for one in sorted(of, key=lambda delay: -delay.seconds)[:WITNESSES]:
+        calls = dict(zip(one.shortest.ranks, one.shortest.calls, strict=True))
+        longest = max(calls, key=lambda rank: calls[rank].seconds)
+        step = job[0].steps[one.step].name if one.step >= 0 else ""
+        found.append(
+            Evidence(
+                job[place].path,
+                f"{one.shortest.kind}: {label(job[place])} {calls[place].seconds * 1e3:.2f} ms, "
+                f"{label(job[longest])} {calls[longest].seconds * 1e3:.2f} ms",
+                event=step, rank=job[place].rank,
+            )
+        )  # fmt: skip
+    return tuple(found)
