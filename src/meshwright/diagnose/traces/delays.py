@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median, median_low
+from statistics import median, median_high, median_low
 
 from meshwright.diagnose.traces.intervals import total, union
 from meshwright.diagnose.traces.jobs import Shared, shared
@@ -24,7 +24,7 @@ class Delay:
     step: int
     """In the first rank's steps; -1: the trace has none."""
     seconds: float
-    """That the earliest waits for it, beyond the median of all."""
+    """That the median of all waits longer than it."""
     saved: float
     """… and would not wait if it came with the median: others may be late too."""
     shortest: Shared
@@ -37,31 +37,46 @@ def delays(job: Sequence[Rank]) -> list[Delay]:
     for one in shared(job):
         by_step.setdefault(one.step, []).append(one)
     return [
-        _delay(place, step, of)
+        _delay(job, place, step, of)
         for step, of in sorted(by_step.items())
         for place in sorted({rank for one in of for rank in one.ranks})
     ]
 
 
-def _delay(place: int, step: int, of: Sequence[Shared]) -> Delay:
-    """On the clock of the rank that waits most: waiting in two collectives at once counts once."""
+def _delay(job: Sequence[Rank], place: int, step: int, of: Sequence[Shared]) -> Delay:
+    """Its step is as long as the others', so what it communicates less than they, it came later.
+
+    A collective that queues behind another begins when that ends, though its data was ready before: so what it waits
+    then is none of the delay, and the sum over collectives would be too much. It is an upper bound.
+    """
     mine = [one for one in of if place in one.ranks]
-    waits = {rank: sum(one.calls[one.ranks.index(rank)].seconds for one in mine if rank in one.ranks)
-             for one in mine for rank in one.ranks if rank != place}  # fmt: skip
-    victim = max(waits, key=lambda rank: waits[rank])
-    beyond: list[tuple[float, float]] = []
-    gained: list[tuple[float, float]] = []
-    for one in mine:
-        if victim in one.ranks:
-            late, own = one.late, one.late[one.ranks.index(place)]
-            there = one.ranks.index(victim)
-            zero = one.calls[there].start - late[there]
-            begin = zero + max(one.median_late, late[there])
-            beyond.append((begin, zero + own))
-            rest = max((value for n, value in enumerate(late) if one.ranks[n] != place), default=0.0)
-            gained.append((max(begin, zero + rest), zero + own))
     latest = max(mine, key=lambda one: one.late[one.ranks.index(place)])
-    return Delay(place, step, total(union(beyond)), total(union(gained)), latest)
+    others = {rank for one in mine for rank in one.ranks if rank != place}
+    waits = {rank: _exposed(job[rank], job, step) for rank in others}
+    own = _exposed(job[place], job, step)
+    victim = max(waits, key=lambda rank: waits[rank])
+    most = _waited(mine, place, victim)
+    beyond = median_high([own, *waits.values()]) - own
+    saved = min(beyond, min(waits.values()) - own)
+    return Delay(place, step, max(0.0, min(beyond, most)), max(0.0, min(saved, most)), latest)
+
+
+def _exposed(rank: Rank, job: Sequence[Rank], step: int) -> float:
+    """Seconds of a step in which a rank is in collectives and computes nothing."""
+    if step < 0:
+        return rank.whole.exposed
+    name = job[0].steps[step].name
+    return sum(one.busy.exposed for one in rank.steps if one.name == name)
+
+
+def _waited(of: Sequence[Shared], place: int, victim: int) -> float:
+    """Seconds that `victim` waits for `place`, on its own clock: in two collectives at once counts once."""
+    spans = []
+    for one in of:
+        if victim in one.ranks:
+            call = one.calls[one.ranks.index(victim)]
+            spans.append((call.start, call.end - one.calls[one.ranks.index(place)].seconds))
+    return total(union(spans))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median, median_low
+from statistics import median
 
 from meshwright.diagnose.traces.collectives import SYNCHRONISING
 from meshwright.diagnose.traces.ranks import Collective, Rank
@@ -40,11 +40,6 @@ class Shared:
     def seconds(self) -> float:
         """How long it took once all were there: the shortest of all members."""
         return min(call.seconds for call in self.calls)
-
-    @property
-    def median_late(self) -> float:
-        """Of two members, the earlier one's: one that is waited for is not normal."""
-        return median_low(self.late)
 
 
 def jobs(traces: Sequence[Rank]) -> list[list[Rank]]:

@@ -8,7 +8,7 @@ from statistics import median
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.traces.delays import Delay, Excess, delays, excess
-from meshwright.diagnose.traces.jobs import jobs
+from meshwright.diagnose.traces.jobs import jobs, shared
 from meshwright.diagnose.traces.ranks import Rank, Traces, label
 
 SHARE = 0.1
@@ -18,8 +18,8 @@ SHORTEST = 1e-3
 """Seconds: less is the jitter of a host's scheduler."""
 MOSTLY = 2 / 3
 """Share of the steps in which it must be late: one that takes turns with others is no slow device."""
-EXPLAINED = 0.5
-"""Share of the delay that what it did more must make up to be named as the cause."""
+EXPLAINED = 0.4
+"""Share of the delay that the largest part of what it did more must make up to be named as the cause."""
 SLOWER = 1.05
 """Kernels of one name and shape vary by a few per cent between devices of one kind."""
 WITNESSES = 3
@@ -68,14 +68,20 @@ def _persistent(job: Sequence[Rank], place: int, of: Sequence[Delay]) -> Finding
     gain = min(1.0, sum(one.saved for one in of) / whole) if whole > 0 else 0.0
     more = excess(job, place, [job[0].steps[one.step].name for one in of if one.step >= 0])
     category, meanwhile, change = _meanwhile(rank, more, typical)
-    span = "step" if of[0].step >= 0 else "traced time"
+    span = "step" if of[0].step >= 0 else "trace"
+    each = "" if of[0].step >= 0 else _each(job, place)
     return Finding(
         category, WARNING, LIKELY if meanwhile else POSSIBLE, () if rank.rank is None else (rank.rank,),
-        f"The others wait {typical * 1e3:.1f} ms a {span} for {label(rank)}, which comes last to the collectives: "
+        f"The others wait {typical * 1e3:.1f} ms a {span}{each} for {label(rank)}, the last to come to collectives: "
         f"{meanwhile or 'what it does meanwhile is not seen'}. Without it a {span} would be {gain:.0%} shorter.",
         _evidence(job, place, of),
         _CONFIRM[category], change, weight=2,
     )  # fmt: skip
+
+
+def _each(job: Sequence[Rank], place: int) -> str:
+    late = [one.late[one.ranks.index(place)] for one in shared(job) if place in one.ranks]
+    return f" ({median(late) * 1e3:.1f} ms before each of {len(late)} collectives)"
 
 
 _CONFIRM = {
@@ -88,34 +94,40 @@ _CONFIRM = {
 
 def _meanwhile(rank: Rank, more: Excess, delay: float) -> tuple[str, str, tuple[str, ...]]:
     """Category, what the rank did more than others, and what to change."""
-    enough = EXPLAINED * delay
-    if more.loading >= enough:
-        return "dataloader_bound", f"it waits {more.loading * 1e3:.1f} ms a step longer for its DataLoader", (
-            "Look at this rank's storage and its number of loader workers; balance the lengths of its samples.",
-            "More workers, pinned memory, prefetching, decoding ahead of training.",
-        )  # fmt: skip
-    if more.collecting >= enough:
-        return "straggler_gc", f"Python collects garbage for {more.collecting * 1e3:.1f} ms a step longer", _GC_CHANGE
-    if more.compute >= enough and more.slower >= SLOWER:
+    other = more.idle - max(0.0, more.loading) - max(0.0, more.collecting)
+    parts = {"loading": more.loading, "collecting": more.collecting, "compute": more.compute, "gap": other}
+    most = max(parts, key=lambda name: parts[name])
+    seconds = parts[most]
+    if seconds < EXPLAINED * delay:
+        return "straggler_cpu", "", _HOST_CHANGE
+    if most == "loading":
+        return "dataloader_bound", f"it waits {seconds * 1e3:.1f} ms a step longer for its DataLoader", _DATA_CHANGE
+    if most == "collecting":
+        return "straggler_gc", f"Python collects garbage for {seconds * 1e3:.1f} ms a step longer", _GC_CHANGE
+    if most == "gap":
+        told = f"it does nothing traced for {seconds * 1e3:.1f} ms a step longer (a gap on the host)"
+        return "straggler_cpu", told, _HOST_CHANGE
+    category = "straggler_gpu" if rank.on_gpu else "straggler_cpu"
+    if more.slower >= SLOWER:
         told = f"the same {'kernels' if rank.on_gpu else 'operators'} take it {more.slower:.2f} times as long"
-        if rank.on_gpu:
-            return "straggler_gpu", told, (
-                "Check clocks, temperature and power cap of this device; drain the node if they are not as elsewhere.",
-                "Compare the pairwise bandwidth and a matrix product of this node with others'.",
-            )  # fmt: skip
-        return "straggler_cpu", told, ("Look for other work on this host, and for threads pinned to the same core.",)
-    if more.compute >= enough:
-        told = f"it computes {more.compute * 1e3:.1f} ms a step more, with kernels that are no slower: it has more work"
-        return ("straggler_gpu" if rank.on_gpu else "straggler_cpu"), told, (
-            "Balance the work: sequence lengths, layers a stage, experts a rank.",
-        )  # fmt: skip
-    told = f"it does nothing traced for {more.idle * 1e3:.1f} ms a step longer (a gap on the host)"
-    return "straggler_cpu", told if more.idle >= enough else "", (
-        "Look at what only this rank does between operators: logging, saving, sleeping, reading, another process.",
-        "If it is Python's garbage collection, collect on all ranks at the same steps.",
-    )  # fmt: skip
+        return category, told, _DEVICE_CHANGE if rank.on_gpu else _BUSY_CHANGE
+    told = f"it computes {seconds * 1e3:.1f} ms a step more, with kernels that are no slower: it has more work"
+    return category, told, ("Balance the work: sequence lengths, layers a stage, experts a rank.",)
 
 
+_DATA_CHANGE = (
+    "Look at this rank's storage and its number of loader workers; balance the lengths of its samples.",
+    "More workers, pinned memory, prefetching, decoding ahead of training.",
+)
+_DEVICE_CHANGE = (
+    "Check clocks, temperature and power cap of this device; drain the node if they are not as elsewhere.",
+    "Compare the pairwise bandwidth and a matrix product of this node with others'.",
+)
+_BUSY_CHANGE = ("Look for other work on this host, and for threads pinned to the same core.",)
+_HOST_CHANGE = (
+    "Look at what only this rank does between operators: logging, saving, sleeping, reading, another process.",
+    "If it is Python's garbage collection, collect on all ranks at the same steps.",
+)
 _GC_CHANGE = (
     "gc.disable(), and gc.collect() on all ranks at the same steps.",
     "gc.freeze() after the start, so that less is scanned.",

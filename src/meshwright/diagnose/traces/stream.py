@@ -16,6 +16,8 @@ from meshwright.diagnose.traces.events import TraceError
 
 BATCH = 2 << 20
 """Bytes of events that are parsed at once: large enough for the parser, small enough for the memory."""
+PIECE = 1 << 16
+"""Bytes read at once: so many may be lost where a packed file breaks off."""
 LARGEST_HEADER = 64 << 20
 LARGEST_TAIL = 8 << 20
 LARGEST_EVENT = 64 << 20
@@ -88,7 +90,7 @@ class TraceStream:
         read = getattr(self._stream, "read1", self._stream.read)
         while size > 0 and not self.cut:
             try:
-                data = read(size)
+                data = read(min(size, PIECE))
             except BROKEN as error:
                 self.cut = f"it breaks off ({str(error)[:80] or type(error).__name__})"
                 break

@@ -82,15 +82,16 @@ def summarise(found: Columns, about: dict[str, Any], path: str, problem: str) ->
     edges = host if on_gpu else windows
     moment = np.where(np.isnan(launched), table.start, launched)
     inside = _inside(windows[:, 0], windows[:, 1], table.start)
-    delays = (table.start - launched)[work & (inside >= 0) & ~np.isnan(launched)] if on_gpu else np.empty(0)
-    lengths = (table.end - table.start)[work & (inside >= 0)] if len(windows) else (table.end - table.start)[work]
+    counted = work & (inside >= 0) if len(windows) else work
+    delays = (table.start - launched)[counted & ~np.isnan(launched)] if on_gpu else np.empty(0)
+    lengths = (table.end - table.start)[counted]
     return Rank(
         path, about.get("rank"), about.get("world"), about.get("base", 0.0) + zero, on_gpu, about.get("devices", 0),
         problem,
         _busy(activity, float(table.start.min(initial=0.0)), float(table.end.max(initial=0.0))),
         steps,
         _collectives(found, table, sending, activity.compute, _inside(edges[:, 0], edges[:, 1], moment)),
-        _work(table, work & (inside >= 0) if len(windows) else work),
+        _work(table, counted),
         float(np.median(lengths)) if len(lengths) else 0.0,
         float(np.median(delays)) if len(delays) else None,
         _phases(table, launched, on_gpu),
@@ -136,6 +137,9 @@ def _windows(table: _Table, device: Mask, launched: Numbers, on_gpu: bool) -> tu
     own = [table.names[table.name[one]] for one in order]
     numbered = own if len(set(own)) == len(own) else [f"{name} {n}" for n, name in enumerate(own)]
     host = np.stack((table.start[order], table.end[order]), axis=1).reshape(-1, 2)
+    if not len(host):
+        host = _between_optimizers(table)
+        numbered = [f"step {n}" for n in range(len(host))]
     known = device & ~np.isnan(launched)
     if not on_gpu or not len(host) or known.sum() < 0.5 * device.sum():
         return numbered, host, host
@@ -148,6 +152,19 @@ def _windows(table: _Table, device: Mask, launched: Numbers, on_gpu: bool) -> tu
     starts = np.maximum.accumulate(np.array(begins))
     closed = np.maximum(np.array([*starts[1:], ends[-1]]), starts)
     return numbered, host, np.stack((starts, closed), axis=1)
+
+
+def _between_optimizers(table: _Table) -> Spans:
+    """Steps of a profile whose step() was not called: from the end of one optimizer step to that of the next.
+
+    The profiler marks each call as `Optimizer.step#SGD.step` (torch/optim/optimizer.py).
+    """
+    mask = table.named(lambda name: name.startswith("Optimizer.step#"))
+    if not mask.any():
+        return np.empty((0, 2))
+    names, counts = np.unique(table.name[mask], return_counts=True)
+    ends = np.sort(table.end[mask & (table.name == names[np.argmax(counts)])])[:MOST_STEPS]
+    return np.stack((np.concatenate(([table.start.min()], ends[:-1])), ends), axis=1)
 
 
 def _inside(begins: Numbers, ends: Numbers, moments: Numbers) -> NDArray[np.int64]:
