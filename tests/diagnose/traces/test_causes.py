@@ -196,8 +196,8 @@ def test_stages_are_known_by_their_groups_too(tmp_path: Path) -> None:
             one.kernel("gemm", 100.0 * step + 1, length)
             kind = "send" if one.rank == 0 else "recv"
             one.collective(kind, 100.0 * step + 50, 1, 1e6, description="PIPELINE_MODEL_PARALLEL_GROUP")
-    (one,) = (finding for finding in found_in(tmp_path, made))
-    assert (one.category, one.ranks) == ("pipeline_imbalance", (1,))
+    (found,) = found_in(tmp_path, made)
+    assert (found.category, found.ranks) == ("pipeline_imbalance", (1,))
 
 
 def experts(received: Sequence[float]) -> list[Made]:

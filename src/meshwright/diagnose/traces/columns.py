@@ -18,7 +18,7 @@ KERNEL, COPY, OPERATOR, ANNOTATION, RUNTIME, COLLECTIVE = range(6)
 _KINDS = {
     "kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": COPY, "cpu_op": OPERATOR, "user_annotation": ANNOTATION,
     "cuda_runtime": RUNTIME, "cuda_driver": RUNTIME, "hip_runtime": RUNTIME, "hip_driver": RUNTIME,
-    "runtime": RUNTIME, "operator": OPERATOR, "memcpy": COPY, "memset": COPY, "python_function": -2,
+    "runtime": RUNTIME, "operator": OPERATOR, "memcpy": COPY, "memset": COPY,
 }  # fmt: skip
 """Kineto's categories, in lower case: PyTorch 1.8's began with capitals."""
 _GC = re.compile(r"\bgc\b|garbage", re.IGNORECASE)
@@ -32,61 +32,67 @@ class Columns:
 
     def __init__(self) -> None:
         self.start, self.length = array("d"), array("d")
-        self.name, self.thread = array("i"), array("i")
-        self.kind, self.correlation = array("b"), array("q")
+        self.name, self.kind, self.correlation = array("i"), array("b"), array("q")
         self.names: dict[str, int] = {}
-        self.threads: dict[tuple[str, str], int] = {}
         self.arguments: dict[int, Mapping[str, Any]] = {}
         """Of collectives, by the number of the event."""
         self.left_out = 0
+        self._collective: list[bool] = []
+        """By the number of the name."""
 
     def add(self, events: Iterable[Any]) -> None:
         """Adds what is a span with a category that is asked for; anything else in `events` is passed over."""
-        kinds, names, threads = _KINDS, self.names, self.threads
+        kind_of, number_of, collective = _KINDS.get, self.names.get, self._collective
         for event in events:
-            if not isinstance(event, dict) or event.get("ph") != "X":
-                continue
-            category, name = event.get("cat"), event.get("name")
-            kind = kinds.get(category, -1) if isinstance(category, str) else -1
-            if kind == -1 and isinstance(category, str):
-                kind = kinds.get(category.lower(), -1)
-            if kind == -1 or not isinstance(name, str):
-                continue
-            if kind == -2:
-                if not (_GC.search(name) or _LOADER in name):
-                    continue
-                kind = ANNOTATION
             try:
+                if event["ph"] != "X":
+                    continue
+                kind = kind_of(event["cat"], -1)
                 start, length = float(event["ts"]), float(event["dur"])
             except (KeyError, TypeError, ValueError, OverflowError):
                 continue
-            if not (0.0 <= length < 1e15 and -1e18 < start < 1e18):  # false for NaN too
+            if kind < 0:
+                kind = _other_kind(event)
+            if kind < 0 or not (0.0 <= length < 1e15 and -1e18 < start < 1e18):  # false for NaN too
                 continue
-            arguments = event.get("args")
+            name = event.get("name")
+            number = number_of(name) if isinstance(name, str) else -1
+            if number is None:
+                number = self._new(name)
+            if number < 0:
+                continue
             correlation = -1
-            if isinstance(arguments, dict):
-                number = arguments.get("correlation")
-                if type(number) is int and -1 < number < 2**62:
-                    correlation = number
-            if (kind == KERNEL and _is_nccl(name)) or (kind in (ANNOTATION, OPERATOR) and name.startswith("gloo:")):
-                kept = arguments if isinstance(arguments, dict) else {}
-                self.arguments[len(self.start)] = kept
+            if kind != OPERATOR and kind != ANNOTATION:
+                arguments = event.get("args")
+                given = arguments.get("correlation") if isinstance(arguments, dict) else None
+                if type(given) is int and -1 < given < 2**62:
+                    correlation = given
+            if collective[number] and kind != RUNTIME:
                 kind = COLLECTIVE
-            thread = (str(event.get("pid")), str(event.get("tid")))
-            self._append(start, length, names.setdefault(name, len(names)), kind,
-                         threads.setdefault(thread, len(threads)), correlation)  # fmt: skip
+                arguments = event.get("args")
+                self.arguments[len(self.start)] = arguments if isinstance(arguments, dict) else {}
+            self.start.append(start)
+            self.length.append(length)
+            self.name.append(number)
+            self.kind.append(kind)
+            self.correlation.append(correlation)
 
-    def _append(self, start: float, length: float, name: int, kind: int, thread: int, correlation: int) -> None:
-        if len(self.start) >= MOST_EVENTS:
-            self.left_out += 1
-            self.arguments.pop(len(self.start), None)
-            return
-        self.start.append(start)
-        self.length.append(length)
-        self.name.append(name)
-        self.kind.append(kind)
-        self.thread.append(thread)
-        self.correlation.append(correlation)
+    @property
+    def full(self) -> bool:
+        """Whether no more can be kept."""
+        return len(self.start) >= MOST_EVENTS
+
+    def _new(self, name: str) -> int:
+        self._collective.append(name.startswith("gloo:") or _is_nccl(name))
+        return self.names.setdefault(name, len(self.names))
+
+
+def _other_kind(event: Mapping[str, Any]) -> int:
+    """The kind of an event whose category is not written as today, or counts for some names alone."""
+    category, name = event.get("cat"), event.get("name")
+    if category == "python_function" and isinstance(name, str) and (_LOADER in name or _GC.search(name)):
+        return ANNOTATION
+    return _KINDS.get(category.lower(), -1) if isinstance(category, str) else -1
 
 
 def _is_nccl(name: str) -> bool:
