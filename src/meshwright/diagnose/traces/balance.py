@@ -149,5 +149,5 @@ def _of_experts(job: Sequence[Rank], what: str, values: Mapping[int, float], rat
         "Tokens by expert over some steps; whether the ratio grows.",
         ("An auxiliary or bias-based balancing loss, a capacity factor.",
          "As many experts on each rank; redundant copies of hot ones."),
-        weight=2,
+        weight=3,
     )  # fmt: skip

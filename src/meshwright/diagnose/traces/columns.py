@@ -21,7 +21,7 @@ _KINDS = {
     "runtime": RUNTIME, "operator": OPERATOR, "memcpy": COPY, "memset": COPY,
 }  # fmt: skip
 """Kineto's categories, in lower case: PyTorch 1.8's began with capitals."""
-_GC = re.compile(r"\bgc\b|garbage", re.IGNORECASE)
+_GC = re.compile(r"\bgc\b|garbage|built-in (?:function|method) collect\b", re.IGNORECASE)
 _LOADER = "enumerate(DataLoader)"
 MOST_EVENTS = 20_000_000
 """Of one file, kept: 600 MB of columns."""

@@ -6,12 +6,12 @@ In a collective all end together, so whoever was in it for the shortest time cam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, median_high, median_low
 
 from meshwright.diagnose.traces.intervals import total, union
-from meshwright.diagnose.traces.jobs import Shared, shared
+from meshwright.diagnose.traces.jobs import Shared
 from meshwright.diagnose.traces.ranks import Rank, Step
 
 
@@ -31,33 +31,35 @@ class Delay:
     """The collective in which it was latest."""
 
 
-def delays(job: Sequence[Rank]) -> list[Delay]:
+def delays(job: Sequence[Rank], found: Sequence[Shared]) -> list[Delay]:
     """For every step with collectives of several ranks and every rank in them."""
     by_step: dict[int, list[Shared]] = {}
-    for one in shared(job):
+    for one in found:
         by_step.setdefault(one.step, []).append(one)
-    return [
-        _delay(job, place, step, of)
-        for step, of in sorted(by_step.items())
-        for place in sorted({rank for one in of for rank in one.ranks})
-    ]
+    made = []
+    for step, of in sorted(by_step.items()):
+        exposed = {place: _exposed(rank, job, step) for place, rank in enumerate(job)}
+        groups: dict[tuple[int, ...], list[Shared]] = {}
+        for one in of:
+            groups.setdefault(tuple(one.calls), []).append(one)
+        for place in sorted({member for members in groups for member in members}):
+            mine = [(members, calls) for members, calls in groups.items() if place in members]
+            others = {member for members, _ in mine for member in members if member != place}
+            made.append(_delay(place, step, exposed, others, [one for _, calls in mine for one in calls]))
+    return made
 
 
-def _delay(job: Sequence[Rank], place: int, step: int, of: Sequence[Shared]) -> Delay:
+def _delay(place: int, step: int, exposed: Mapping[int, float], others: set[int], mine: Sequence[Shared]) -> Delay:
     """Its step is as long as the others', so what it communicates less than they, it came later.
 
     A collective that queues behind another begins when that ends, though its data was ready before: so what it waits
     then is none of the delay, and the sum over collectives would be too much. It is an upper bound.
     """
-    mine = [one for one in of if place in one.ranks]
-    latest = max(mine, key=lambda one: one.late[one.ranks.index(place)])
-    others = {rank for one in mine for rank in one.ranks if rank != place}
-    waits = {rank: _exposed(job[rank], job, step) for rank in others}
-    own = _exposed(job[place], job, step)
-    victim = max(waits, key=lambda rank: waits[rank])
-    most = _waited(mine, place, victim)
-    beyond = median_high([own, *waits.values()]) - own
-    saved = min(beyond, min(waits.values()) - own)
+    own, theirs = exposed[place], [exposed[other] for other in others]
+    most = _waited(mine, place, max(others, key=lambda other: exposed[other]))
+    beyond = median_high([own, *theirs]) - own
+    saved = min(beyond, min(theirs) - own)
+    latest = max(mine, key=lambda one: one.late(place))
     return Delay(place, step, max(0.0, min(beyond, most)), max(0.0, min(saved, most)), latest)
 
 
@@ -71,12 +73,8 @@ def _exposed(rank: Rank, job: Sequence[Rank], step: int) -> float:
 
 def _waited(of: Sequence[Shared], place: int, victim: int) -> float:
     """Seconds that `victim` waits for `place`, on its own clock: in two collectives at once counts once."""
-    spans = []
-    for one in of:
-        if victim in one.ranks:
-            call = one.calls[one.ranks.index(victim)]
-            spans.append((call.start, call.end - one.calls[one.ranks.index(place)].seconds))
-    return total(union(spans))
+    calls = [(one.calls[victim], one.calls[place].seconds) for one in of if victim in one.calls]
+    return total(union([(call.start, call.end - own) for call, own in calls]))
 
 
 @dataclass(frozen=True, slots=True)

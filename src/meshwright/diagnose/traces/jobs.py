@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -21,25 +21,22 @@ traces that were sampled."""
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """One collective as the members have it: `calls[n]` is that of `ranks[n]` of the job."""
+    """One collective as its members have it."""
 
     step: int
+    """In the first rank's steps; -1: it has none."""
     group: str
     kind: str
-    ranks: tuple[int, ...]
-    """Places in the job's list, not global ranks."""
-    calls: tuple[Collective, ...]
+    calls: Mapping[int, Collective]
+    """By the place of the member in the job's list, which is not its global rank."""
+    longest: float
+    """Seconds of the member that came first."""
+    seconds: float
+    """… and of the one that came last: how long it took once all were there."""
 
-    @property
-    def late(self) -> tuple[float, ...]:
-        """Seconds after the first one that each member came: they end together, so no clocks are compared."""
-        longest = max(call.seconds for call in self.calls)
-        return tuple(longest - call.seconds for call in self.calls)
-
-    @property
-    def seconds(self) -> float:
-        """How long it took once all were there: the shortest of all members."""
-        return min(call.seconds for call in self.calls)
+    def late(self, place: int) -> float:
+        """Seconds after the first one that a member came: they end together, so no clocks are compared."""
+        return self.longest - self.calls[place].seconds
 
 
 def jobs(traces: Sequence[Rank]) -> list[list[Rank]]:
@@ -89,23 +86,25 @@ def shared(job: Sequence[Rank]) -> list[Shared]:
     found = []
     for (step, group, kind), of in lists.items():
         if len(of) > 1 and len({len(calls) for calls in of.values()}) == 1:
-            ranks = tuple(of)
-            found += [
-                Shared(number.get(step, -1), group, kind, ranks, calls) for calls in zip(*of.values(), strict=True)
-            ]
+            for calls in zip(*of.values(), strict=True):
+                lengths = [call.seconds for call in calls]
+                members = dict(zip(of, calls, strict=True))
+                found.append(Shared(number.get(step, -1), group, kind, members, max(lengths), min(lengths)))
     return _ending_together(found)
 
 
 def _ending_together(found: Sequence[Shared]) -> list[Shared]:
     """Without those whose members end apart; nothing where that are too many."""
-    kept = list(found)
-    pairs = sorted({(one.ranks[0], other) for one in found for other in one.ranks[1:]})
-    for first, other in pairs:
-        both = [one for one in found if one.ranks[0] == first and other in one.ranks]
-        apart = [one.calls[one.ranks.index(other)].end - one.calls[0].end for one in both]
-        offset = median(apart)
-        for one, difference in zip(both, apart, strict=True):
-            tolerance = max(END_TOLERANCE, END_SHARE * max(call.seconds for call in one.calls))
-            if abs(difference - offset) > tolerance and one in kept:
-                kept.remove(one)
+    pairs: dict[tuple[int, int], list[tuple[Shared, float]]] = {}
+    for one in found:
+        (first, own), *others = one.calls.items()
+        for other, call in others:
+            pairs.setdefault((first, other), []).append((one, call.end - own.end))
+    apart: set[int] = set()
+    for both in pairs.values():
+        offset = median(difference for _, difference in both)
+        for one, difference in both:
+            if abs(difference - offset) > max(END_TOLERANCE, END_SHARE * one.longest):
+                apart.add(id(one))
+    kept = [one for one in found if id(one) not in apart]
     return kept if len(kept) >= ENOUGH * len(found) else []

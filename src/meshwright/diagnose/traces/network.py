@@ -51,7 +51,7 @@ def transfers(job: Sequence[Rank]) -> list[Transfer]:
     rank = next((one for one in job if one.collectives), None)
     if rank is None:
         return []
-    least = {id(call): one.seconds for one in shared(job) for call in one.calls}
+    least = {id(call): one.seconds for one in shared(job) for call in one.calls.values()}
     like: dict[tuple[str, str, float | None], list[float]] = {}
     for call in rank.collectives:
         like.setdefault((call.group, call.kind, call.bytes), []).append(call.seconds)
@@ -132,7 +132,7 @@ def exposed(facts: Facts) -> Iterator[Finding]:
 def _of_tensor(rank: Rank, of: Sequence[Transfer], share: float) -> Finding:
     speed, size = _speed(of), max((one.call.size or 0 for one in of), default=0)
     over = size > (rank.devices or NODE)
-    slow = over or (speed is not None and speed < NVLINK)
+    slow = over or (speed is not None and speed < NVLINK and all(one.by_members for one in of))
     where = f", and its group of {size} is more than a node's {rank.devices or NODE} devices" if over else ""
     return Finding(
         "tp_comm_bound", WARNING, LIKELY if slow else POSSIBLE, (),

@@ -8,7 +8,7 @@ from statistics import median
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.traces.delays import Delay, Excess, delays, excess
-from meshwright.diagnose.traces.jobs import jobs, shared
+from meshwright.diagnose.traces.jobs import Shared, jobs, shared
 from meshwright.diagnose.traces.ranks import Rank, Traces, label
 
 SHARE = 0.1
@@ -33,13 +33,14 @@ def stragglers(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_job(job: Sequence[Rank]) -> Iterator[Finding]:
-    found = delays(job)
+    same = shared(job)
+    found = delays(job, same)
     by_rank: dict[int, list[Delay]] = {}
     for one in found:
         by_rank.setdefault(one.place, []).append(one)
     named = [place for place, of in by_rank.items() if _is_persistent(job, of)]
     for place in named:
-        yield _persistent(job, place, by_rank[place])
+        yield _persistent(job, place, by_rank[place], same)
     if not named and found:
         yield from _turns(job, found)
 
@@ -62,14 +63,14 @@ def _is_persistent(job: Sequence[Rank], of: Sequence[Delay]) -> bool:
     return late >= MOSTLY * len(of) and median(one.seconds for one in of) >= max(SHORTEST, SHARE * median(steps))
 
 
-def _persistent(job: Sequence[Rank], place: int, of: Sequence[Delay]) -> Finding:
+def _persistent(job: Sequence[Rank], place: int, of: Sequence[Delay], same: Sequence[Shared]) -> Finding:
     rank, typical = job[place], median(one.seconds for one in of)
     whole = sum(step_seconds(job, one.step) for one in of)
     gain = min(1.0, sum(one.saved for one in of) / whole) if whole > 0 else 0.0
     more = excess(job, place, [job[0].steps[one.step].name for one in of if one.step >= 0])
     category, meanwhile, change = _meanwhile(rank, more, typical)
     span = "step" if of[0].step >= 0 else "trace"
-    each = "" if of[0].step >= 0 else _each(job, place)
+    each = "" if of[0].step >= 0 else _each(same, place)
     return Finding(
         category, WARNING, LIKELY if meanwhile else POSSIBLE, () if rank.rank is None else (rank.rank,),
         f"The others wait {typical * 1e3:.1f} ms a {span}{each} for {label(rank)}, the last to come to collectives: "
@@ -79,8 +80,8 @@ def _persistent(job: Sequence[Rank], place: int, of: Sequence[Delay]) -> Finding
     )  # fmt: skip
 
 
-def _each(job: Sequence[Rank], place: int) -> str:
-    late = [one.late[one.ranks.index(place)] for one in shared(job) if place in one.ranks]
+def _each(same: Sequence[Shared], place: int) -> str:
+    late = [one.late(place) for one in same if place in one.calls]
     return f" ({median(late) * 1e3:.1f} ms before each of {len(late)} collectives)"
 
 
@@ -168,7 +169,7 @@ def _evidence(job: Sequence[Rank], place: int, of: Sequence[Delay]) -> tuple[Evi
     """The same collective of the culprit and of who waits longest, in the steps that are worst."""
     found = []
     for one in sorted(of, key=lambda delay: -delay.seconds)[:WITNESSES]:
-        calls = dict(zip(one.shortest.ranks, one.shortest.calls, strict=True))
+        calls = one.shortest.calls
         longest = max(calls, key=lambda rank: calls[rank].seconds)
         step = job[0].steps[one.step].name if one.step >= 0 else ""
         found.append(
