@@ -73,13 +73,13 @@ def test_of_two_ranks_alike_none_is_named(traced: Path) -> None:
     assert found_in(traced / "healthy") == ()
 
 
-def gpu_job(change: Callable[[Made, int], float], *, ranks: int = 4, clock: float = 0.0) -> list[Made]:
+def gpu_job(change: Callable[[Made, int], float], *, ranks: int = 4, clock: float = 0.0, steps: int = 5) -> list[Made]:
     """Steps of 100 ms: 60 ms of kernels, an all-reduce of 10 ms that all leave together, the rest of the host.
 
     `change` adds events to a rank at the start of a step (ms) and says by how much (ms) it comes later.
     """
     made = [Made(rank, ranks, clock * rank) for rank in range(ranks)]
-    for step in range(5):
+    for step in range(steps):
         start = 200.0 * step
         late = [change(one, step) for one in made]
         end = start + 80 + max(late)
@@ -175,6 +175,22 @@ def test_the_gain_is_what_the_second_latest_leaves(tmp_path: Path) -> None:
     # A step is 200 ms: 10 of them are saved by the later one alone, none by the other.
     assert "would be 5% shorter" in found[2,]
     assert "would be 0% shorter" in found[1,]
+
+
+def test_one_that_spoils_some_steps_is_named_for_those(tmp_path: Path) -> None:
+    """Rank 0 saves for 100 ms in three steps of nine."""
+
+    def saves(made: Made, step: int) -> float:
+        late = 100.0 if made.rank == 0 and step in (0, 2, 4) else 0.0
+        made.kernel("copy", 200.0 * step + 0.5, 0.1, launched=200.0 * step + 0.1)
+        compute(made, step, start=1 + late)
+        return late
+
+    for one in gpu_job(saves, steps=9):
+        one.save(tmp_path)
+    (one,) = found_in(tmp_path)
+    assert (one.category, one.ranks) == ("straggler_cpu", (0,))
+    assert "In 3 of 9 steps" in one.cause
 
 
 def test_ranks_without_a_number_are_called_by_their_file(tmp_path: Path) -> None:

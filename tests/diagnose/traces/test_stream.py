@@ -92,6 +92,7 @@ def test_columns_agree_with_the_trace_that_is_read_whole(tmp_path: Path) -> None
     for n in range(40):
         made.kernel("gemm", 10 * n, 4.0)
         made.collective("allreduce", 10 * n + 2, 6.0, 4e6)
+        made.span("user_annotation", "nccl:all_reduce", 10 * n, 9.0)  # the host's call
     made.save(tmp_path)
     whole = read_trace(tmp_path / "host_0.json")
     with (tmp_path / "host_0.json").open("rb") as file:
@@ -121,7 +122,7 @@ HOSTILE: list[Any] = [
 def test_hostile_events_are_passed_over() -> None:
     columns = Columns()
     columns.add(HOSTILE)
-    assert len(columns.start) == 4  # the collectives and the step
+    assert len(columns.start) == 4  # the kernels called like NCCL's, gloo's, and the step
 
 
 @pytest.mark.parametrize("about", [{}, {"distributedInfo": 3}, {"distributedInfo": {"rank": "x", "pg_config": [3]}},

@@ -37,8 +37,8 @@ class Columns:
         self.arguments: dict[int, Mapping[str, Any]] = {}
         """Of collectives, by the number of the event."""
         self.left_out = 0
-        self._collective: list[bool] = []
-        """By the number of the name."""
+        self._collective: list[tuple[int, ...]] = []
+        """By the number of the name: the kinds of events that are collectives if they are called so."""
 
     def add(self, events: Iterable[Any]) -> None:
         """Adds what is a span with a category that is asked for; anything else in `events` is passed over."""
@@ -67,7 +67,7 @@ class Columns:
                 given = arguments.get("correlation") if isinstance(arguments, dict) else None
                 if type(given) is int and -1 < given < 2**62:
                     correlation = given
-            if collective[number] and kind != RUNTIME:
+            if kind in collective[number]:
                 kind = COLLECTIVE
                 arguments = event.get("args")
                 self.arguments[len(self.start)] = arguments if isinstance(arguments, dict) else {}
@@ -83,7 +83,8 @@ class Columns:
         return len(self.start) >= MOST_EVENTS
 
     def _new(self, name: str) -> int:
-        self._collective.append(name.startswith("gloo:") or _is_nccl(name))
+        gloo = name.startswith("gloo:")
+        self._collective.append((ANNOTATION, OPERATOR) if gloo else (KERNEL,) if _is_nccl(name) else ())
         return self.names.setdefault(name, len(self.names))
 
 

@@ -13,6 +13,8 @@ from meshwright.diagnose.traces.ranks import Rank, Step, Traces, label
 BUSY, SMALL_KERNEL, MANY = 0.5, 20e-6, 1000
 """A device that works less than half of the time, on kernels of less than 20 us, a thousand a step: an eager host
 needs 5 to 20 us for each (lerobot#4612: 1150 kernels, 31.5 ms a step, 30 % busy; 13.2 ms with CUDA graphs)."""
+LAUNCH = 100e-6
+"""Seconds of the step for each kernel. A host that takes longer does something else than launching."""
 SOME = 300
 """Kernels a step from which it is worth a line."""
 QUEUE_EMPTY = 50e-6
@@ -25,19 +27,19 @@ WITNESSES = 4
 
 def launch_bound(facts: Facts) -> Iterator[Finding]:
     """The host cannot launch kernels as fast as the device runs them."""
-    found = [(rank, *_launches(rank)) for rank in facts.of(Traces).ranks if rank.on_gpu]
-    for least, severity in ((MANY, WARNING), (SOME, INFO)):
-        here = [
-            one for one in found if one[1] >= least and (least == MANY or one[1] < MANY) and _starves(one[0], one[2])
-        ]
-        if not here:
-            continue
+    found: dict[str, list[tuple[Rank, float, float]]] = {}
+    for rank in facts.of(Traces).ranks:
+        kernels, busy, window = _launches(rank)
+        if rank.on_gpu and kernels >= SOME and _starves(rank, busy):
+            sure = bool(rank.steps) and kernels >= MANY and window <= LAUNCH * kernels
+            found.setdefault(WARNING if sure else INFO, []).append((rank, kernels, busy))
+    for severity, here in found.items():
         rank, kernels, busy = min(here, key=lambda one: one[2])
         yield Finding(
-            "cpu_launch_bound", severity, LIKELY if rank.steps and severity == WARNING else POSSIBLE,
+            "cpu_launch_bound", severity, LIKELY if severity == WARNING else POSSIBLE,
             _numbers([one[0] for one in here]),
             f"The device works {busy:.0%} of the time: {kernels:,.0f} kernels a {'step' if rank.steps else 'trace'} of "
-            f"{rank.kernel_median * 1e6:.1f} us (median), and the host cannot launch them faster.",
+            f"{rank.kernel_median * 1e6:.1f} us (median), and the host does not launch them faster.",
             tuple(_evidence(one, f"{count:,.0f} kernels, device busy {share:.0%}, from launch to start "
                             f"{(one.launch_delay or 0) * 1e6:.0f} us") for one, count, share in here[:WITNESSES]),
             "Twice the micro-batch takes hardly longer; no kernel waits in the queue.",
@@ -47,14 +49,14 @@ def launch_bound(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _launches(rank: Rank) -> tuple[float, float]:
-    """Kernels a step and the share of time in which the device works."""
+def _launches(rank: Rank) -> tuple[float, float, float]:
+    """Kernels a step, the share of time in which the device works, seconds of a step."""
     if not rank.steps:
         busy = rank.whole.compute + rank.whole.exposed
-        return float(sum(work.count for work in rank.work.values())), busy / max(rank.whole.window, 1e-9)
-    window = sum(step.busy.window for step in rank.steps)
+        return float(sum(work.count for work in rank.work.values())), busy / max(rank.whole.window, 1e-9), 0.0
+    windows = [step.busy.window for step in rank.steps]
     busy = sum(step.busy.compute + step.busy.exposed for step in rank.steps)
-    return float(median(step.kernels for step in rank.steps)), busy / max(window, 1e-9)
+    return float(median(step.kernels for step in rank.steps)), busy / max(sum(windows), 1e-9), median(windows)
 
 
 def _starves(rank: Rank, busy: float) -> bool:

@@ -63,6 +63,20 @@ def transfers(job: Sequence[Rank]) -> list[Transfer]:
     ]  # fmt: skip
 
 
+def told(job: Sequence[Rank]) -> Iterator[str]:
+    """The bandwidth that large messages reach, for each kind of collective and size of group."""
+    kinds: dict[tuple[str, int], list[Transfer]] = {}
+    for one in transfers(job):
+        if one.bandwidth is not None and (one.call.bytes or 0.0) >= SMALL:
+            kinds.setdefault((one.call.kind, one.call.size or 0), []).append(one)
+    for (kind, size), of in sorted(kinds.items()):
+        least = "" if all(one.by_members for one in of) else "at least "
+        yield (
+            f"{kind} of {SMALL / 1e6:.0f} MB and more over {size} ranks: {len(of)}, {least}"
+            f"{median(one.bandwidth or 0.0 for one in of) / 1e9:.1f} GB/s on the bus"
+        )
+
+
 def small_messages(facts: Facts) -> Iterator[Finding]:
     """Most of the time of collectives goes into messages too small to be fast."""
     for job in jobs(facts.of(Traces).ranks):

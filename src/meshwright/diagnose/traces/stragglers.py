@@ -22,6 +22,8 @@ EXPLAINED = 0.4
 """Share of the delay that the largest part of what it did more must make up to be named as the cause."""
 SLOWER = 1.05
 """Kernels of one name and shape vary by a few per cent between devices of one kind."""
+REPEATED = 3
+"""Steps that one rank alone must spoil to be named although it is not late in most: saving, logging, evaluating."""
 WITNESSES = 3
 
 
@@ -152,17 +154,22 @@ def _turns(job: Sequence[Rank], found: Sequence[Delay]) -> Iterator[Finding]:
         more = excess(job, one.place, [job[0].steps[one.step].name])
         reasons.setdefault(_meanwhile(job[one.place], more, one.seconds)[0], []).append(one)
     for category, of in reasons.items():
-        seen = category in ("straggler_gc", "dataloader_bound")
-        ranks = sorted({rank for one in of if (rank := job[one.place].rank) is not None})
-        doing = {"straggler_gc": "as Python collects garbage there", "dataloader_bound": "as its DataLoader is late"}
+        seen = category in _DOING
+        ranks = sorted({one.place for one in of})
+        one_rank = len(ranks) == 1 and len(of) >= REPEATED
         share = sum(one.seconds for one in of) / whole
+        who = label(job[ranks[0]]) if len(ranks) == 1 else "one rank, not always the same"
         yield Finding(
-            category, WARNING if seen and share >= SHARE else INFO, LIKELY if seen else POSSIBLE, tuple(ranks),
-            f"In {len(of)} of {len(worst)} steps all wait for one rank, not always the same, "
-            f"{doing.get(category, 'for a reason that is not seen')}: {share:.0%} of the time.",
+            category, WARNING if (seen or one_rank) and share >= SHARE else INFO, LIKELY if seen else POSSIBLE,
+            tuple(rank for place in ranks if (rank := job[place].rank) is not None),
+            f"In {len(of)} of {len(worst)} steps all wait for {who}, "
+            f"{_DOING.get(category, 'for a reason that is not seen')}: {share:.0%} of the time.",
             tuple(e for one in of[:WITNESSES] for e in _evidence(job, one.place, [one])[:1]),
-            _CONFIRM[category], _GC_CHANGE if category == "straggler_gc" else (), weight=1,
+            _CONFIRM[category], _GC_CHANGE if category == "straggler_gc" else _HOST_CHANGE, weight=1,
         )  # fmt: skip
+
+
+_DOING = {"straggler_gc": "as Python collects garbage there", "dataloader_bound": "as its DataLoader is late"}
 
 
 def _evidence(job: Sequence[Rank], place: int, of: Sequence[Delay]) -> tuple[Evidence, ...]:

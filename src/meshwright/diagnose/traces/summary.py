@@ -88,7 +88,7 @@ def summarise(found: Columns, about: dict[str, Any], path: str, problem: str) ->
     return Rank(
         path, about.get("rank"), about.get("world"), about.get("base", 0.0) + zero, on_gpu, about.get("devices", 0),
         problem,
-        _busy(activity, float(table.start.min(initial=0.0)), float(table.end.max(initial=0.0))),
+        _busy(activity, *_extent(table, on_gpu)),
         steps,
         _collectives(found, table, sending, activity.compute, _inside(edges[:, 0], edges[:, 1], moment)),
         _work(table, counted),
@@ -98,6 +98,12 @@ def summarise(found: Columns, about: dict[str, Any], path: str, problem: str) ->
         any("all_to_all" in one or "all2all" in one for one in table.names if not one.startswith("nccl")
             or one.startswith("nccl:")),
     )  # fmt: skip
+
+
+def _extent(table: _Table, on_gpu: bool) -> tuple[float, float]:
+    """From the first event to the last; of a device, from its first to its last."""
+    mask = table.where(kinds.KERNEL, kinds.COPY, kinds.COLLECTIVE) if on_gpu else np.ones(len(table.start), dtype=bool)
+    return float(table.start[mask].min(initial=np.inf if mask.any() else 0.0)), float(table.end[mask].max(initial=0.0))
 
 
 def _table(found: Columns) -> _Table:

@@ -80,10 +80,23 @@ def _checked(facts: Facts) -> Iterator[str]:
         compute, exposed, idle = shares(one)
         yield (
             f"{label(one)} ({one.path.rpartition('/')[2]}): computes {compute:.0%} of the time, communicates without "
-            f"computing {exposed:.0%}, idle {idle:.0%}"
+            f"computing {exposed:.0%}, idle {idle:.0%}{_kernels(one)}"
         )
     if len(ranks) > MOST_TOLD:
         yield f"… and {len(ranks) - MOST_TOLD} more traces"
+    if ranks:
+        from meshwright.diagnose.traces.jobs import jobs
+        from meshwright.diagnose.traces.network import told
+
+        for job in jobs(ranks):
+            yield from told(job)
+
+
+def _kernels(rank: Rank) -> str:
+    if not rank.on_gpu or not rank.steps:
+        return ""
+    delay = "" if rank.launch_delay is None else f", {rank.launch_delay * 1e6:.0f} us after their launch"
+    return f"; {max(step.kernels for step in rank.steps):,} kernels a step of {rank.kernel_median * 1e6:.1f} us (median){delay}"
 
 
 def _missing(facts: Facts) -> Iterator[str]:
