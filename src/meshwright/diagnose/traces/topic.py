@@ -96,7 +96,8 @@ def _kernels(rank: Rank) -> str:
     if not rank.on_gpu or not rank.steps:
         return ""
     delay = "" if rank.launch_delay is None else f", {rank.launch_delay * 1e6:.0f} us after their launch"
-    return f"; {max(step.kernels for step in rank.steps):,} kernels a step of {rank.kernel_median * 1e6:.1f} us (median){delay}"
+    most = max(step.kernels for step in rank.steps)
+    return f"; {most:,} kernels a step of {rank.kernel_median * 1e6:.1f} us (median){delay}"
 
 
 def _missing(facts: Facts) -> Iterator[str]:
