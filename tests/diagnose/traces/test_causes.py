@@ -73,14 +73,14 @@ def test_loading_beside_a_busy_device_costs_nothing(tmp_path: Path) -> None:
     assert found_in(tmp_path, [made]) == ()
 
 
-@pytest.mark.parametrize(("first", "found"), [(0, ("alloc_retries",)), (5, ())])
-def test_freeing_in_settled_steps_is_a_retry(first: int, found: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("until", "found"), [(6, ("alloc_retries",)), (3, ())])
+def test_freeing_in_settled_steps_is_a_retry(until: int, found: tuple[str, ...], tmp_path: Path) -> None:
     """In the first steps alone, memory only grows to its size."""
     made = Made(0, 1)
     for step in range(6):
         made.step(step, 100.0 * step, 98)
         made.kernel("gemm", 100.0 * step + 0.02, 95)
-        if step >= first or step == 0:
+        if step < until:
             for name in ("cudaFree", "cudaMalloc"):
                 made.span("cuda_runtime", name, 100.0 * step + 20, 3)
     assert tuple(one.category for one in found_in(tmp_path, [made])) == found
@@ -112,7 +112,8 @@ def test_small_messages_that_take_most_of_the_time_are_named(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("small", "waits"), [(4, 0.0), (4, 1.9)])
 def test_few_small_messages_are_not_even_if_one_rank_waits_in_them(small: int, waits: float, tmp_path: Path) -> None:
-    assert found_in(tmp_path, messages(small, waits=waits)) == ()
+    found = found_in(tmp_path, messages(small, waits=waits), info=True)
+    assert "small_messages" not in {one.category for one in found}
 
 
 def test_bus_bandwidth_is_nccl_tests() -> None:

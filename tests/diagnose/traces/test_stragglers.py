@@ -177,8 +177,40 @@ def test_the_gain_is_what_the_second_latest_leaves(tmp_path: Path) -> None:
     assert "would be 0% shorter" in found[1,]
 
 
+def test_collectives_that_do_not_end_together_are_not_the_same_one(tmp_path: Path) -> None:
+    """Each rank's trace lacks another one, as in sampled traces: the n-th of one is not the n-th of the other."""
+    for rank in range(2):
+        made = Made(rank)
+        for step in range(6):
+            start = 200.0 * step
+            made.step(step, start, 190)
+            made.kernel("gemm", start + 1, 20)
+            ends = [start + 70, start + 90 + 7 * step, start + 150 + 3 * step]
+            for n, length in enumerate((40.0, 1.0, 1.0)):
+                if n != 2 * (1 - rank):
+                    made.collective("allreduce", ends[n] - length, length, 4e6)
+        made.save(tmp_path)
+    assert found_in(tmp_path) == ()
+
+
+def test_stages_of_a_pipeline_do_not_wait_for_a_straggler(tmp_path: Path) -> None:
+    """The first stage ends its backward last, so all wait for it in the norm of the gradients: as they must."""
+    for rank in range(2):
+        made = Made(rank)
+        for step in range(4):
+            start = 200.0 * step
+            made.step(step, start, 190)
+            made.kernel("gemm", start + 1, 60)
+            kind = "recv" if rank else "send"
+            made.collective(kind, start + 62, 1, 1e6, group="1", description="pp")
+            late = 40.0 * (1 - rank)
+            made.collective("allreduce", start + 100 + late, 50 - late, 4)
+        made.save(tmp_path)
+    assert found_in(tmp_path) == ()
+
+
 def test_one_that_spoils_some_steps_is_named_for_those(tmp_path: Path) -> None:
-    """Rank 0 saves for 100 ms in three steps of nine."""
+    """Rank 0 saves for 100 ms in three steps of five."""
 
     def saves(made: Made, step: int) -> float:
         late = 100.0 if made.rank == 0 and step in (0, 2, 4) else 0.0
@@ -186,11 +218,11 @@ def test_one_that_spoils_some_steps_is_named_for_those(tmp_path: Path) -> None:
         compute(made, step, start=1 + late)
         return late
 
-    for one in gpu_job(saves, steps=9):
+    for one in gpu_job(saves, steps=5):
         one.save(tmp_path)
     (one,) = found_in(tmp_path)
     assert (one.category, one.ranks) == ("straggler_cpu", (0,))
-    assert "In 3 of 9 steps" in one.cause
+    assert "In 3 of 5 steps" in one.cause
 
 
 def test_ranks_without_a_number_are_called_by_their_file(tmp_path: Path) -> None:

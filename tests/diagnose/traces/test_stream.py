@@ -104,6 +104,18 @@ def test_columns_agree_with_the_trace_that_is_read_whole(tmp_path: Path) -> None
     assert rank.launch_delay == pytest.approx(1e-5)
 
 
+def test_a_collective_belongs_to_the_step_that_launched_it() -> None:
+    """The device runs behind its host."""
+    made = Made()
+    for step in range(3):
+        made.step(step, 10.0 * step, 10.0)
+        made.kernel("gemm", 10.0 * step + 15, 1, launched=10.0 * step + 4)
+        made.collective("allreduce", 10.0 * step + 17, 1, 4e6, launched=10.0 * step + 5)
+    rank = read_rank(io.BytesIO(made.text().encode()), "")
+    assert [one.step for one in rank.collectives] == [0, 1, 2]
+    assert [one.busy.window for one in rank.steps] == pytest.approx([0.010, 0.010, 0.003])
+
+
 HOSTILE: list[Any] = [
     3, None, [], {"ph": "X"}, {"ph": "X", "cat": "kernel", "name": 4, "ts": 1, "dur": 1},
     {"ph": "X", "cat": "kernel", "name": "k", "ts": float("nan"), "dur": 1},
