@@ -85,7 +85,7 @@ def shared(job: Sequence[Rank]) -> list[Shared]:
     number = {step.name: n for n, step in enumerate(job[0].steps)}
     found = []
     for (step, group, kind), of in lists.items():
-        if len(of) > 1 and len({len(calls) for calls in of.values()}) == 1:
+        if len(of) > 1 and (not step or step in number) and len({len(calls) for calls in of.values()}) == 1:
             for calls in zip(*of.values(), strict=True):
                 lengths = [call.seconds for call in calls]
                 members = dict(zip(of, calls, strict=True))

@@ -147,7 +147,7 @@ def _turns(job: Sequence[Rank], found: Sequence[Delay]) -> Iterator[Finding]:
               and one.seconds >= max(SHORTEST, SHARE * step_seconds(job, one.step))]  # fmt: skip
     whole = sum(step_seconds(job, one.step) for one in worst.values())
     lost = sum(one.seconds for one in spikes)
-    if len(worst) < 2 or lost < SHARE * whole:
+    if len(worst) < 2 or whole <= 0 or lost < SHARE * whole:
         return
     reasons: dict[str, list[Delay]] = {}
     for one in spikes:
