@@ -10,6 +10,7 @@ from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
 from meshwright.diagnose.topic import Topic
 from meshwright.diagnose.watchdog.topic import WATCHDOG
+from meshwright.diagnose.traces.topic import TRACES
 
 TOPICS: tuple[Topic, ...] = (
     RECORDER,
@@ -19,4 +20,5 @@ TOPICS: tuple[Topic, ...] = (
     HOST,
     WATCHDOG,
     *NETWORK,
+    TRACES,
 )

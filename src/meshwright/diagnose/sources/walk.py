@@ -138,9 +138,21 @@ class _Plain(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        """Fills the buffer. What a broken archive still gives comes first, and its error with the next call."""
+        filled = 0
+        read = getattr(self._stream, "read1", self._stream.read)
+        while filled < len(buffer):
+            try:
+                data = read(len(buffer) - filled)
+            except BROKEN:
+                if not filled:
+                    raise
+                break
+            if not data:
+                break
+            buffer[filled : filled + len(data)] = data
+            filled += len(data)
+        return filled
 
 
 class _Limited(_Plain):

@@ -95,7 +95,7 @@ def trace_of(document: Mapping[str, Any]) -> RankTrace:
         compute = [span for span in kernels if "nccl" not in span.name.lower()]
     else:
         collectives = _named([span for kind, span in spans if kind == "user_annotation" and _is_gloo(span)], named)
-        compute = [span for kind, span in spans if kind == "cpu_op" and _computes(span.name)]
+        compute = [span for kind, span in spans if kind == "cpu_op" and computes(span.name)]
     rank, world = about.get("rank"), about.get("world_size")
     return RankTrace(
         rank if isinstance(rank, int) else None,
@@ -131,7 +131,7 @@ def _is_gloo(span: Span) -> bool:
     return span.name.startswith("gloo:")
 
 
-def _computes(name: str) -> bool:
+def computes(name: str) -> bool:
     """Whether a CPU operator is work: others wrap it, and may wait for a peer meanwhile."""
     return name.startswith("aten::") or "fused" in name
 

@@ -32,17 +32,18 @@ def total(spans: Spans) -> float:
 
 def intersection(a: Spans, b: Spans) -> Spans:
     """The moments in both of two sets of disjoint spans."""
-    found = []
-    i = j = 0
-    while i < len(a) and j < len(b):
-        begin, end = max(a[i, 0], b[j, 0]), min(a[i, 1], b[j, 1])
-        if begin < end:
-            found.append((begin, end))
-        if a[i, 1] < b[j, 1]:
-            i += 1
-        else:
-            j += 1
-    return np.array(found).reshape(-1, 2)
+    times = np.concatenate((a[:, 0], b[:, 0], a[:, 1], b[:, 1]))
+    steps = np.repeat((1, -1), len(a) + len(b))
+    order = np.argsort(times, kind="stable")
+    times, inside = times[order], np.cumsum(steps[order])
+    begins = np.flatnonzero((inside[:-1] == 2) & (times[1:] > times[:-1]))
+    return np.stack((times[begins], times[begins + 1]), axis=1)
+
+
+def part(spans: Spans, begin: float, end: float) -> Spans:
+    """The same as `within`, for a short time of many spans."""
+    first, last = np.searchsorted(spans[:, 1], begin, "right"), np.searchsorted(spans[:, 0], end, "left")
+    return within(spans[first:last], begin, end)
 
 
 def within(spans: Spans, begin: float, end: float) -> Spans:
