@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meshwright.diagnose.facts import Facts, Input
-from meshwright.diagnose.finding import ERROR, POSSIBLE, Finding
+from meshwright.diagnose.finding import ERROR, INFO, POSSIBLE, Finding
 from meshwright.diagnose.inputs import Progress, read_inputs
-from meshwright.diagnose.logs.read import NOTHING_KNOWN
+from meshwright.diagnose.logs.read import NOTHING_KNOWN, PLAIN_LOG
 from meshwright.diagnose.order import in_order
 from meshwright.diagnose.topic import Topic
 from meshwright.diagnose.topics import TOPICS
@@ -50,7 +50,9 @@ def diagnose(
 def judge(facts: Facts, topics: Sequence[Topic] = TOPICS) -> Diagnosis:
     """What the rules say of facts that were read."""
     found = [finding for topic in topics if not topic.last_resort for rule in topic.rules for finding in rule(facts)]
-    if not any(one.severity == ERROR and one.confidence != POSSIBLE and not one.consequence for one in found):
+    causes = [one for one in found if one.severity != INFO and not one.consequence]
+    facts.explained = {evidence.path for one in causes for evidence in one.evidence}
+    if not any(one.severity == ERROR and one.confidence != POSSIBLE for one in causes):
         found += [finding for topic in topics if topic.last_resort for rule in topic.rules for finding in rule(facts)]
     return Diagnosis(
         _used(facts.inputs, found),
@@ -64,6 +66,6 @@ def _used(inputs: Iterable[Input], findings: Iterable[Finding]) -> tuple[Input, 
     """The inputs; a text that is evidence of something is a log, though nothing else is known in it."""
     cited = {evidence.path for one in findings for evidence in one.evidence}
     return tuple(
-        replace(one, kind="log", problem="") if one.problem == NOTHING_KNOWN and one.path in cited else one
+        replace(one, kind=PLAIN_LOG, problem="") if one.problem == NOTHING_KNOWN and one.path in cited else one
         for one in inputs
     )

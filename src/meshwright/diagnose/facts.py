@@ -28,6 +28,8 @@ class Facts:
     inputs: list[Input] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
     """Texts of small configurations: the circumstances of what a person describes."""
+    explained: set[str] = field(default_factory=set)
+    """Paths that are evidence of a cause, for the rules of a last resort."""
     _kinds: dict[type, object] = field(default_factory=dict)
 
     def of(self, kind: type[Kind]) -> Kind:

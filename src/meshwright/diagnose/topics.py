@@ -9,8 +9,8 @@ from meshwright.diagnose.network.topic import NETWORK
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
 from meshwright.diagnose.topic import Topic
-from meshwright.diagnose.watchdog.topic import WATCHDOG
 from meshwright.diagnose.traces.topic import TRACES
+from meshwright.diagnose.watchdog.topic import WATCHDOG
 
 TOPICS: tuple[Topic, ...] = (
     RECORDER,

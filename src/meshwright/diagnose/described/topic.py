@@ -10,6 +10,7 @@ from meshwright.diagnose.described.words import weights, words
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.read import PLAIN_LOG, UNKNOWN
 from meshwright.diagnose.topic import Topic
 
 LONGEST_NOTE = 200
@@ -18,9 +19,13 @@ ENOUGH = 4
 """Weight below which nothing is said: one term of its own, or two that support each other."""
 MOST = 3
 _MACHINE = re.compile(
-    r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|\[(?:INFO|"
-    r"WARNING|ERROR)\]|^\s*(?:File \"|at 0x)"
+    r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|"
+    r"\[(?:INFO|WARNING|ERROR)\]|^\s*(?:#|File \"|at 0x)"
 )
+"""Lines that only programs write."""
+FEWEST_WORDS, PLAIN = 4, 0.4
+"""A sentence has this many words, and at least this share of what is between its blanks are plain words."""
+_WORD = re.compile(r"[(\"'`]?[A-Za-z][A-Za-z'-]*[)\"'`]?[.,:;?!]*$|[\u4e00-\u9fff]")
 _PREFIX = re.compile(r"^\s*(?:\[[^\]]{0,40}\]:?\s*)+")
 
 
@@ -42,9 +47,24 @@ def _collect(line: Line, facts: Facts) -> str:
     return ""
 
 
+def is_sentence(text: str) -> bool:
+    """Whether a person might have written it: programs write names, numbers and signs between their words."""
+    parts = text.split()
+    plain = sum(bool(_WORD.match(part)) for part in parts)
+    return (plain >= FEWEST_WORDS or len(text) > len(text.encode("ascii", "ignore")) + FEWEST_WORDS) and (
+        plain >= PLAIN * len(parts)
+    )
+
+
 def _rule(facts: Facts) -> Iterator[Finding]:
+    kinds = {one.path: one.kind for one in facts.inputs}
     for path, lines in facts.of(Notes).lines.items():
-        told = "\n".join(_PREFIX.sub("", line.text) for line in lines if not _MACHINE.search(line.text))
+        if kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN) or path in facts.explained:
+            continue
+        texts = [_PREFIX.sub("", line.text) for line in lines if not _MACHINE.search(line.text)]
+        if not any(is_sentence(text) for text in texts):
+            continue
+        told = "\n".join(texts)
         weighed = weights(told, "\n".join(facts.settings))
         best = sorted(weighed.items(), key=lambda item: -item[1])
         for category, weight in best[:MOST]:

@@ -16,6 +16,7 @@ from meshwright.diagnose.topic import Topic
 CHUNK = 1 << 20
 """Bytes read at a time. A longer line is looked at in pieces."""
 UNKNOWN = "unknown"
+PLAIN_LOG = "log"
 NOTHING_KNOWN = "a text in which nothing is recognised"
 _LOG = re.compile(
     r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|Traceback|Exception|Error)\b|^\s*\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d"
@@ -50,7 +51,7 @@ def read_log(stream: BinaryIO, path: str, head: bytes, modified: float, topics: 
     rank = next(iter(ranks)) if len(ranks) == 1 else None
     if not kinds and not like_log:
         return Input(path, UNKNOWN, rank, tuple(sorted(ranks)), NOTHING_KNOWN)
-    return Input(path, ", ".join(sorted(kinds)) or "log", rank, tuple(sorted(ranks)))
+    return Input(path, ", ".join(sorted(kinds)) or PLAIN_LOG, rank, tuple(sorted(ranks)))
 
 
 def _lines(stream: BinaryIO, path: str, head: bytes, modified: float) -> Iterator[Line]:
