@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from meshwright.diagnose.configuration.topic import CONFIGURATION
+from meshwright.diagnose.metrics.topic import METRICS
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
 from meshwright.diagnose.topic import Topic
@@ -9,4 +11,6 @@ from meshwright.diagnose.topic import Topic
 TOPICS: tuple[Topic, ...] = (
     RECORDER,
     SIGNATURES,
+    METRICS,
+    CONFIGURATION,
 )
