@@ -17,7 +17,7 @@ LAUNCHED = rf"{_LAUNCHER}|\bsrun\s|\bmpirun\s|\bmpiexec\s"
 _STARTS = re.compile(LAUNCHED)
 _INNER = re.compile(_LAUNCHER)
 _FLAG = re.compile(r"(?<![\w-])--([A-Za-z][\w.-]{0,80})(?:[= ]\s*[\"']?([^\s\"'\\-][^\s\"'\\]*|-\d[^\s\"'\\]*))?")
-_SHORT = re.compile(r"(?<![\w-])-(n|N|np)[= ]?\s*(\$?\{?\w+\}?)")
+_SHORT = re.compile(r"(?<![\w-])-(np|n|N)[= ]?\s*(\$?\{?\w+\}?)")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::[-=]([^}]*))?\}?")
 _VISIBLE = re.compile(r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES=[\"']?(\d+(?:,\d+)*)")
 _PORT = re.compile(r"\bMASTER_PORT=(\d{1,6})\b")
@@ -28,6 +28,7 @@ class Command:
     """What a command says."""
 
     values: dict[str, int | float | bool] = field(default_factory=dict)
+    is_launch: bool = False
     launchers: int = 0
     """Tasks of srun or mpirun that would each start a launcher; 0: no such thing."""
 
@@ -38,7 +39,7 @@ def read_command(line: str, whole: str, shell: Mapping[str, str]) -> Command:
     text = expanded(line, shell)
     for word, value in _FLAG.findall(text):
         _flag(found.values, word, value)
-    starts = _STARTS.search(text) is not None
+    found.is_launch = starts = _STARTS.search(text) is not None
     if (starts and (visible := _VISIBLE.search(text))) or (
         visible := re.match(r"\s*(?:export )?" + _VISIBLE.pattern, text)
     ):
@@ -85,11 +86,12 @@ def _tasks(found: Command, whole: str) -> None:
     tasks = long.get("ntasks") or told.get("n") or told.get("np")
     nodes = long.get("nodes") or told.get("N")
     per_node = long.get("ntasks_per_node")
-    if isinstance(tasks, int) and tasks > 1 and isinstance(per_node, int) and per_node > 1 and inner:
-        found.launchers = tasks
-    elif inner and isinstance(per_node, int) and per_node > 1:
-        found.launchers = per_node * (nodes if isinstance(nodes, int) else 1)
-    elif inner and isinstance(tasks, int) and tasks > 1 and isinstance(nodes, int) and tasks > nodes:
-        found.launchers = tasks
-    elif not inner and isinstance(tasks, int) and tasks > 1 and "world" not in found.values:
-        found.values["world"] = tasks
+    count = tasks if isinstance(tasks, int) else 0
+    each = per_node if isinstance(per_node, int) else 0
+    hosts = nodes if isinstance(nodes, int) and nodes > 0 else 0
+    if inner and each > 1:
+        found.launchers = count or each * (hosts or 1)
+    elif inner and hosts and count > hosts:
+        found.launchers = count
+    elif not inner and count > 1:
+        found.values.setdefault("world", count)

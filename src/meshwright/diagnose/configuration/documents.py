@@ -41,7 +41,9 @@ def looks_like(parsed: Any) -> bool:
     if not isinstance(parsed, dict) or "traceEvents" in parsed or "entries" in parsed:
         return False
     names = {name for _, name, _ in _pairs(parsed) if name}
-    return bool(_MARKS & parsed.keys() and (names or _MARKS & {"layout"} & parsed.keys())) or len(names) >= 2
+    if "layout" in parsed or len(names) >= 2:
+        return True
+    return bool(names and parsed.keys() & (_MARKS | _WORDS))
 
 
 def read(parsed: Any, path: str, facts: Facts) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from meshwright.diagnose.configuration import refusals
-from meshwright.diagnose.configuration.command import LAUNCHED, read_command
+from meshwright.diagnose.configuration.command import read_command
 from meshwright.diagnose.configuration.names import FLAGS, NAME, ONLY_IN_FILES, name_of
 from meshwright.diagnose.configuration.notes import counted
 from meshwright.diagnose.configuration.settings import COMMAND, FILE, PRINTED, PROSE, Setting, Settings
@@ -19,44 +19,53 @@ from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.logs.line import Line
 
 MOST_REFUSALS = 256
-_WORDS = "|".join(sorted((word for word in NAME if word not in ONLY_IN_FILES), key=len, reverse=True))
-_LOOSE = "|".join(word.replace("_", "[-_]") for word in sorted(ONLY_IN_FILES))
 _TABLE = re.compile(r"^\s*(?:\[[^\]]{1,40}\]:?|\d{1,6}:)?\s*([a-z][a-z0-9_]{1,60})\s\.{3,}\s(\S{1,40})\s*$")
-_PAIR = re.compile(
-    rf"(?<![\w-])(?P<word>{_WORDS})(?:: [A-Za-z]+)?[\"']?\s*(?:=(?!=)|:)\s*[\"']?(?P<value>[-\w.+]{{1,40}})"
-)
-_YAML = re.compile(rf"^\s{{0,8}}(?P<word>{_WORDS}|{_LOOSE}):\s+[\"']?(?P<value>[-\w.+]{{1,40}})[\"']?\s*(?:#.*)?$")
+_PAIR = re.compile(r"(?<![\w-])([A-Za-z]\w{1,60})(?:: [A-Za-z]+)?[\"']?\s?(?:= ?(?!=)|: ?)[\"']?([-\w.+]{1,40})")
+_YAML = re.compile(r"^\s{0,8}([A-Za-z]\w{0,60}):\s+[\"']?([-\w.+]{1,40})[\"']?\s*(?:#.*)?$")
 _SHELL = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]{0,60})=[\"']?([-\w.,]{0,80})[\"']?\s*(?:#.*|;.*)?$")
 _COUNTS = re.compile(r"\d\s+(?:attention |query |kv )?(?:experts?|kv heads?|query heads)\b|ep_size of", re.IGNORECASE)
 _MODEL = re.compile(r"--(?:model|model[-_]name|model[-_]name[-_]or[-_]path)[ =]([\w./-]{3,120})")
 _PREFIX = re.compile(r"^\s*\[rank\d+\]:\s*|^\s*\d+:\s")
-TRIGGER = rf"{refusals.TRIGGER}|--[a-z]|\.{{5}}|=|: |{LAUNCHED}|\bexperts?\b|\bheads\b"
-"""Lines that may say one."""
+_SIGNS = (
+    "--",
+    "=",
+    "srun ",
+    "mpirun ",
+    "mpiexec ",
+    "torchrun ",
+    "deepspeed ",
+    "accelerate launch",
+    "torch.distributed.",
+)
+"""What a line of a command has, one of them at least."""
 
 
 def collect(line: Line, facts: Facts) -> str:
     """Adds what a line says to the facts; names what kind of file it makes of it."""
     settings, text, kind = facts.of(Settings), line.text, ""
+    # Nearly every line has a colon: what is cheap to ask is asked first.
     if len(settings.refusals) < MOST_REFUSALS and (refused := refusals.refusal_in(line)):
         settings.refusals.append(refused)
         kind = "log"
-    if table := _TABLE.match(text):
+    if "..... " in text and (table := _TABLE.match(text)):
         return _keep(line, settings, table[1], table[2], PRINTED) and "arguments"
     kind = _command(line, settings) or _pairs(line, settings) or kind
-    if _COUNTS.search(text):
+    if any(word in text for word in ("expert", "head", "ep_size")) and _COUNTS.search(text):
         for name, number in counted(text).items():
             settings.add(name, Setting(number, PROSE, line.path, text, line.number, line.rank))
     return kind
 
 
 def _command(line: Line, settings: Settings) -> str:
+    before = settings.unfinished.pop(line.path, "") if settings.unfinished else ""
+    if not before and not any(sign in line.text for sign in _SIGNS) and not line.text.endswith("\\"):
+        return ""
     text = _PREFIX.sub("", line.text)
     shell = settings.shell.setdefault(line.path, {})
-    if (variable := _SHELL.match(text)) and len(shell) < 1000:
+    if not before and (variable := _SHELL.match(text)) and len(shell) < 1000:
         shell[variable[1]] = variable[2]
         kept = _keep(line, settings, variable[1], variable[2], COMMAND)
         return "launch command" if kept else ""
-    before = settings.unfinished.pop(line.path, "")
     if text.rstrip().endswith("\\") and len(before) < 16_000:
         settings.unfinished[line.path] = before + text.rstrip()[:-1] + " "
         # The whole command is read at its end; a log that ends here is read so far.
@@ -67,16 +76,19 @@ def _command(line: Line, settings: Settings) -> str:
         settings.add(name, Setting(value, COMMAND, line.path, text, line.number, line.rank))
     if found.launchers:
         settings.launches.append(Setting(found.launchers, COMMAND, line.path, (before + text)[:600], line.number))
-    return "launch command" if found.values or found.launchers else ""
+    return "launch command" if found.values or found.is_launch else ""
 
 
 def _pairs(line: Line, settings: Settings) -> str:
     text = line.text
-    if yaml := _YAML.match(text):
-        return _keep(line, settings, yaml["word"], yaml["value"], FILE) and "configuration"
     kept = ""
-    for pair in _PAIR.finditer(text):
-        kept = _keep(line, settings, pair["word"], pair["value"], COMMAND) or kept
+    if ":" not in text and "=" not in text:
+        return kept
+    if len(text) < 120 and (yaml := _YAML.match(text)):
+        return _keep(line, settings, yaml[1], yaml[2], FILE) and "configuration"
+    for word, value in _PAIR.findall(text):
+        if word in NAME and word not in ONLY_IN_FILES:
+            kept = _keep(line, settings, word, value, COMMAND) or kept
     return "log" if kept else ""
 
 

@@ -59,7 +59,7 @@ WORDS = {
 NAME = {word: name for name, words in WORDS.items() for word in words.split()}
 FLAGS = frozenset({"sequence_parallel", "grouped", "tied", "untied", "fp16", "bf16"})
 """Quantities that are true or false."""
-ONLY_IN_FILES = frozenset({"gpus", "nodes", "tp", "pp", "cp", "ep", "dp", "seq", "vpp", "mbs", "gbs", "ranks", "lr"})
+ONLY_IN_FILES = frozenset("gpus nodes tp pp cp ep dp seq vpp mbs gbs ranks lr learning_rate".split())
 """Words too common to be believed in any line of a log."""
 
 

@@ -13,8 +13,8 @@ from math import prod
 from meshwright.diagnose.finding import Evidence
 from meshwright.diagnose.logs.line import Line
 
-TRIGGER = r"[dD]ivisible|multiple of|!= |does not match|must match|[wW]orld size"
-_NUMBER = r"[\[(:=]?\s*(\d{1,12})[\])]?"
+_HINTS = ("divisible", "multiple of", "!=", "does not match num_", "not equal to ")
+_NUMBER = r"[\[(:=]?\s*(?<!\d)(\d{1,12})(?!\d)[\])]?"
 _REFUSED = re.compile(
     rf"(?P<subject>[A-Za-z][\w ./'-]{{0,80}}?)?\s*{_NUMBER}[\s,]*(?:with value\s*)?"
     r"(?:must be|should be|is not|isn't|needs to be|has to be|to be|not|is no|must)\s+(?:evenly )?"
@@ -58,6 +58,8 @@ class Refusal:
 def refusal_in(line: Line) -> Refusal | None:
     """What a line refuses, with its numbers; None: nothing."""
     text = line.text
+    if not any(hint in text for hint in _HINTS):
+        return None
     if found := _PRODUCT.search(text):
         train, micro, accumulation, world = (int(one) for one in found.groups())
         if "batch" in text.lower():
@@ -67,7 +69,8 @@ def refusal_in(line: Line) -> Refusal | None:
         return _made(line, "world_product", int(found["world"]), factors, found["product"])
     if found := _TOTAL.search(text):
         return _made(line, "world_product", int(found[2]), (int(found[1]),), "the parallelism configuration")
-    if found := _REFUSED.search(text):
+    where = max(text.find("divisible"), text.find("multiple of"))
+    if where >= 0 and (found := _REFUSED.search(text[max(where - 200, 0) : where + 300])):
         divisors = [(words or "", int(number)) for words, number in _FACTOR.findall(_clause(found["rest"]))][:4]
         if divisors and all(number > 0 for _, number in divisors):
             words = " ".join(words for words, _ in divisors).strip(" ,.(")

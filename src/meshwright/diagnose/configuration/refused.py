@@ -93,7 +93,7 @@ def _product(refusal: Refusal) -> Finding:
     change = ["See that WORLD_SIZE is that of the launch (processes a node × nodes)."]
     if 0 < product <= world and world % product == 0:
         change.insert(0, f"Raise the data-parallel degree {world // product} times, or set it to -1.")
-    elif product > world > 0:
+    elif world > 0:
         change.insert(0, f"Use degrees whose product is {world}, or launch {product} ranks.")
     return Finding(
         "world_size_layout", ERROR, CERTAIN, (),

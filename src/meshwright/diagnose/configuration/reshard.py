@@ -16,7 +16,7 @@ from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
 
-TRIGGER = r"DP world size of|value from checkpoint|size mismatch for|size of tensor a"
+HINTS = ("DP world size of", "value from checkpoint", "size mismatch for", "size of tensor a")
 _DP = re.compile(r"DP world size of (\d+) but the current world size is (\d+)")
 _ARGUMENT = re.compile(r"(\w+) value from checkpoint \((\w+)\) is not equal to [\w ]*?\((\w+)\)")
 _SHAPES = re.compile(
@@ -44,12 +44,11 @@ class Mismatches:
     lines: list[Line] = field(default_factory=list)
 
 
-def collect(line: Line, facts: Facts) -> str:
+def collect(line: Line, facts: Facts) -> None:
     """Keeps a line that tells two sizes."""
     lines = facts.of(Mismatches).lines
     if len(lines) < MOST:
         lines.append(line)
-    return ""
 
 
 def resharded(line: Line, job: Job) -> Iterator[Finding]:

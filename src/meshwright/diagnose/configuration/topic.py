@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from meshwright.diagnose.configuration import batch, divisibility, documents, lines, model, refused, reshard, world
 from meshwright.diagnose.configuration.settings import Job, Setting, Settings, jobs
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import Evidence, Finding
+from meshwright.diagnose.finding import ERROR, INFO, POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.metrics.series import runs
 from meshwright.diagnose.topic import Document, Topic
 
 OF_JOBS = (
@@ -17,12 +18,12 @@ OF_JOBS = (
     divisibility.groups, divisibility.sequence, divisibility.ulysses, model.stages, model.experts, model.tied,
     model.vocabulary,
 )  # fmt: skip
-_SIZES = re.compile(reshard.TRIGGER)
 
 
 def _collect(line: Line, facts: Facts) -> str:
-    if _SIZES.search(line.text):
+    if any(hint in line.text for hint in reshard.HINTS):
         reshard.collect(line, facts)
+        return lines.collect(line, facts) or "log"
     return lines.collect(line, facts)
 
 
@@ -35,11 +36,25 @@ def _rule(facts: Facts) -> Iterator[Finding]:
     computed = [one for job in known for rule in OF_JOBS for one in rule(job)]
     yield from told
     # What a program refused in its own words is not said a second time.
-    yield from (one for one in computed if one.category not in {other.category for other in told})
+    refused_ones = {one.category for one in told}
+    trained = any("loss" in run.points[-1].values for run in runs(facts))
+    yield from (_after_steps(one) if trained else one for one in computed if one.category not in refused_ones)
     for launch in settings.launches:
         yield world.double_launch(launch)
     for line in facts.of(reshard.Mismatches).lines:
         yield from reshard.resharded(line, _of(Evidence(line.path, ""), known))
+
+
+def _after_steps(one: Finding) -> Finding:
+    """What a job that made steps was configured to: its framework took it, so it is no reason of a failure.
+
+    Layers that do not fill stages were dropped silently by Megatron-LM (issue #1304): that stays a warning.
+    """
+    if one.severity != ERROR or one.category in ("small_messages", "checkpoint_reshard"):
+        return one
+    if one.category == "pipeline_layout":
+        return replace(one, severity=WARNING)
+    return replace(one, severity=INFO, confidence=POSSIBLE)
 
 
 def _of(evidence: Evidence, known: list[Job]) -> Job:
@@ -72,5 +87,5 @@ def _missing(facts: Facts) -> Iterable[str]:
 CONFIGURATION = Topic(
     "configuration", rules=(_rule,), checked=_checked, missing=_missing,
     documents=(Document("configuration", documents.looks_like, documents.read),),
-    trigger=f"{lines.TRIGGER}|{reshard.TRIGGER}", collect=_collect,
+    collect=_collect,
 )  # fmt: skip

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d{3})*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?\Z")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d{3})*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?\Z", re.ASCII)
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 LONGEST = 24
 """Characters of a number; what is longer is no quantity of a job."""

@@ -21,7 +21,7 @@ def looks_like(parsed: Any) -> bool:
 
 def _is_golden(parsed: dict[str, Any]) -> bool:
     inner = parsed.get("lm loss")
-    return isinstance(inner, dict) and isinstance(inner.get("values"), dict)
+    return isinstance(inner, dict) and isinstance(inner.get("values"), dict | list)
 
 
 def read(parsed: Any, path: str, facts: Facts) -> int | None:
@@ -45,11 +45,22 @@ def _golden(parsed: dict[str, Any]) -> list[dict[str, float]]:
     rows: dict[int, dict[str, float]] = {}
     for key, inner in parsed.items():
         name = NAME.get(key.replace("-", "_").replace(" ", "_"), "seconds" if key == "iteration-time" else "")
-        if not name or not isinstance(inner, dict) or not isinstance(inner.get("values"), dict):
+        if not name or not isinstance(inner, dict):
             continue
-        for step, value in inner["values"].items():
+        for step, value in _values(inner):
             read_ = value if isinstance(value, int | float) else None
             if read_ is not None and str(step).isdecimal() and len(str(step)) < 12:
                 row = rows.setdefault(int(step), {"step": float(step)})
                 row[name] = float(read_)
     return [rows[step] for step in sorted(rows)]
+
+
+def _values(inner: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """(step, value), of the newer files {step: value} and of the older ones, which have a list from a first step on."""
+    values = inner.get("values")
+    if isinstance(values, dict):
+        return list(values.items())
+    start, every = inner.get("start_step", 0), inner.get("step_interval", 1)
+    if not isinstance(values, list) or not isinstance(start, int) or not isinstance(every, int):
+        return []
+    return [(start + at * every, value) for at, value in enumerate(values)]

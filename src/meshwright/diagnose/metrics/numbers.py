@@ -32,7 +32,8 @@ WORDS = {
     "mfu": "mfu training_model_floating_point_utilization model_flops_utilization floating_point_utilization",
     "tflops": "tflops throughput_per_gpu_tflop_s_gpu model_tflops_per_gpu tflops_per_gpu hardware_tflops_per_gpu "
     "tflop_s_gpu throughput_per_gpu",
-    "skipped": "skipped number_of_skipped_iterations skipped_iterations",
+    "skipped": "skipped",
+    "skipped_here": "number_of_skipped_iterations skipped_iterations",
     "nans": "number_of_nan_iterations nan_iterations",
     "global_batch": "global_batch_size",
     "data_seconds": "data_time data_loading_time data_time_s time_data data_wait data_load_time",

@@ -81,23 +81,24 @@ def _row(run: Run, row: list[Scale], first: bool) -> Finding | None:
 
 
 def skipped_all(run: Run) -> tuple[Point, Point] | None:
-    """The first and last of at least `STREAK` steps, all skipped. Counts add up (DeepSpeed) or are each line's own."""
-    points = run.of("skipped")
-    best: tuple[Point, Point] | None = None
-    start = 0
-    for at in range(1, len(points)):
-        (before, was), (now, count) = points[at - 1], points[at]
-        steps = now.step - before.step
-        cumulative = steps > 0 and count - was == steps
-        own = steps > 0 and count >= steps and was >= 1 and count <= steps
-        if not (cumulative or own):
-            start = at
-        elif now.step - points[start][0].step >= STREAK and _is_late(run, points[start][0], points[at][0]):
-            best = points[start][0], now
-    return best
+    """The first and last of at least `STREAK` steps, all skipped. DeepSpeed's counts add up, Megatron-LM's do not."""
+    for name in ("skipped", "skipped_here"):
+        points = run.of(name)
+        start = 0
+        best: tuple[Point, Point] | None = None
+        for at in range(1, len(points)):
+            (before, was), (now, count) = points[at - 1], points[at]
+            steps = now.step - before.step
+            if steps <= 0 or steps != (count - was if name == "skipped" else count):
+                start = at
+            elif now.step - points[start][0].step >= STREAK and _is_late(points[start][0], now):
+                best = points[start][0], now
+        if best is not None:
+            return best
+    return None
 
 
-def _is_late(run: Run, first: Point, last: Point) -> bool:
+def _is_late(first: Point, last: Point) -> bool:
     """Whether it is no search for the first scale: that ends within 32 halvings."""
     return first.step > 2 * STREAK or last.step - first.step > 32
 

@@ -14,10 +14,12 @@ from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.metrics.numbers import NAME, numbers
 from meshwright.diagnose.metrics.series import MOST_POINTS, TEXT, Metrics, Pauses, Point, Scale
 
-TRIGGER = (
-    r"(?:loss|Loss|LOSS|grad|Grad|step|Step|iteration|tflops|TFLOPS|mfu|MFU|Utilization|overflow|OVERFLOW|Overflow|"
-    r"SamplesPerSec|gc|GC|gen-2|kernels|GPU busy|xpert)\D{0,40}[-+]?(?:\d|nan|NaN|inf|\[)|OVERFLOW"
-)
+_HINTS = (
+    "loss", "grad", "step", "iter", "tflops", "mfu", "utilization", "overflow", "samplespersec", "gc", "gen",
+    "garbage", "kernel", "gpu busy", "expert",
+)  # fmt: skip
+"""One of these is in every line that is read here, in lower case."""
+_SERIES = ("loss", "grad", "step", "iter")
 _PLAUSIBLE = frozenset({"loss", "grad_norm", "tflops", "mfu", "tokens_per_second", "lr", "seconds", "skipped"})
 _SCALE = re.compile(
     r"(?:Attempted loss scale: (?P<a>[\d.eE+-]+), reducing to (?P<b>[\d.eE+-]+)|"
@@ -54,14 +56,18 @@ MOST_KEPT = 256
 
 def collect(line: Line, facts: Facts) -> str:
     """Adds what a line says of a step."""
-    text = line.text
-    told = sentences(line, facts.of(Pauses))
-    if _scale(line, facts):
+    text, lower = line.text, line.text.lower()
+    if not any(hint in lower for hint in _HINTS):
+        return ""
+    told = sentences(line, lower, facts.of(Pauses))
+    if ("overflow" in lower or "loss scale" in lower or "persec" in lower) and _scale(line, facts):
         return "log"
+    if not any(hint in lower for hint in _SERIES):
+        return "log" if told else ""
     values = _json(text) if text.lstrip()[:1] == "{" else None
     if values is None:
         values = numbers(text)
-        if "loss" in values and _VALIDATION.search(text):
+        if "loss" in values and ("val" in lower or "test" in lower) and _VALIDATION.search(text):
             values["eval_loss"] = values.pop("loss")
     has_step = "step" in values or "epoch" in values
     if not values.keys() & _PLAUSIBLE or not (has_step or "loss" in values):
@@ -108,7 +114,7 @@ def named(parsed: Mapping[str, Any]) -> dict[str, float]:
     if isinstance(memory := parsed.get("memory_bytes"), int | float) and abs(memory) < 1e18:
         found["memory_gib"] = memory / 2**30
     if parsed.get("skipped") is True:
-        found["skipped"] = 1.0
+        found["skipped_here"] = 1.0
     if "milliseconds" in found:
         found["seconds"] = found.pop("milliseconds") / 1000
     return found
@@ -147,17 +153,22 @@ def _float(text: str) -> float:
         return 0.0
 
 
-def sentences(line: Line, pauses: Pauses) -> bool:
+def sentences(line: Line, lower: str, pauses: Pauses) -> bool:
     """Keeps numbers that people and profilers write in sentences; whether there was one."""
     before = len(pauses.collections) + len(pauses.said) + len(pauses.counts)
+    if not any(
+        hint in lower
+        for hint in ("gc", "gen", "collection", "kernel", "busy", "utilization", "mfu", "step time", "expert")
+    ):
+        return False
     evidence = Evidence(line.path, line.text.strip()[:TEXT], line.number, rank=line.rank)
     if (found := _GC.search(line.text)) and len(pauses.collections) < MOST_KEPT:
         seconds = float(found[2] or found[1]) / (1000 if found[3].lower() == "ms" else 1)
         pauses.collections.append((seconds, evidence))
     for name, pattern in _SENTENCES:
-        if (said := pattern.search(line.text)) and len(said[1]) < 12:
-            pauses.said.setdefault(name, (float(said[1].replace(",", "")), evidence))
-    if (tokens := _TOKENS.search(line.text)) and len(pauses.counts) < MOST_KEPT:
+        if name not in pauses.said and (said := pattern.search(line.text)) and len(said[1]) < 12:
+            pauses.said[name] = (float(said[1].replace(",", "")), evidence)
+    if "expert" in lower and (tokens := _TOKENS.search(line.text)) and len(pauses.counts) < MOST_KEPT:
         counts = tuple(float(one) for one in re.findall(r"\d{1,12}(?:\.\d{1,6})?", tokens[1])[:1024])
         pauses.counts.append((counts, evidence))
     return len(pauses.collections) + len(pauses.said) + len(pauses.counts) > before

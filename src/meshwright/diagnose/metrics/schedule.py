@@ -29,6 +29,8 @@ def schedule(facts: Facts) -> Iterator[Finding]:
         top = next(at for at, (_, value) in enumerate(rates) if value == highest)
         low = min(value for _, value in rates)
         end = next((at for at in range(top, len(rates)) if rates[at][1] <= max(ENDED * highest, low)), None)
+        while end is not None and end + 1 < len(rates) and rates[end + 1][1] < rates[end][1]:
+            end += 1
         if end is None or highest <= 0 or low > 0.2 * highest or end >= len(rates) - 2:
             continue
         yield from _ended(one, rates[end][0].step, end, [value for _, value in rates], highest)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.metrics import compare, document, overflow, pace, schedule, sharding, work
-from meshwright.diagnose.metrics.read import TRIGGER, collect
+from meshwright.diagnose.metrics.read import collect
 from meshwright.diagnose.metrics.series import runs
 from meshwright.diagnose.topic import Document, Topic
 
@@ -37,5 +37,5 @@ METRICS = Topic(
         work.launches,
     ),
     checked=_checked, missing=_missing, documents=(Document("metrics", document.looks_like, document.read),),
-    trigger=TRIGGER, collect=collect,
+    collect=collect,
 )  # fmt: skip
