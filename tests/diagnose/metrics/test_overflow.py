@@ -9,8 +9,10 @@ import pytest
 from meshwright.diagnose.diagnosis import diagnose
 from meshwright.diagnose.finding import ERROR, LIKELY, POSSIBLE, Finding
 
-DEEPSPEED = "[INFO] [loss_scaler.py:181:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss "
-    "scale: {}, reducing to {}\n"  # noqa: E501
+DEEPSPEED = (
+    "[INFO] [loss_scaler.py:181:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, "
+    "reducing to {}\n"
+)
 
 
 def halvings(start: int, times: int) -> str:
