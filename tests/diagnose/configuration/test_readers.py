@@ -45,6 +45,14 @@ def test_what_the_program_prints_counts_more_than_the_script(tmp_path: Path) -> 
     assert categories(tmp_path, "train.log", "  tensor_model_parallel_size .............. 4\n") == []
 
 
+def test_of_one_log_the_table_of_arguments_counts_and_not_the_command_above_it(tmp_path: Path) -> None:
+    text = (
+        "+ torchrun train.py --tensor-model-parallel-size 8 --num-attention-heads 28\n"
+        "  tensor_model_parallel_size .............. 4\n+ echo --tensor-model-parallel-size 8\n"
+    )
+    assert categories(tmp_path, "train.log", text) == []
+
+
 def test_a_deepspeed_json_and_its_launch_do_not_fill_the_batch(tmp_path: Path) -> None:
     # 8 × 4 × 6 = 192.
     (tmp_path / "run.sh").write_text("deepspeed --num_gpus 6 train.py --deepspeed ds.json\n")
