@@ -138,8 +138,8 @@ def _scale(line: Line, facts: Facts) -> bool:
         before, after = after, after / 2
     last = run.scales[-1] if run.scales else None
     if (
-        after > 0
-        and before > 0
+        0 < after < math.inf
+        and 0 < before < math.inf
         and not (last and (last.before, last.after) == (before, after) and last.line == line.number - 1)
     ):
         run.scales.append(Scale(before, after, line.number, line.text.strip()[:TEXT], len(run.points), line.when))
