@@ -66,10 +66,12 @@ def _read(source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
 def _document(parsed: Any, source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
     if isinstance(parsed, Mapping) and source.size <= SMALL:
         facts.settings.append(" ".join(f"{key}: {value}" for key, value in parsed.items()))
-    for document in (one for topic in topics for one in topic.documents):
-        if document.looks_like(parsed):
-            return Input(source.path, document.kind, document.read(parsed, source.path, facts))
-    return Input(source.path, UNKNOWN, problem="not recognised")
+    """A document is given to every topic that knows it: a model's configuration tells of memory and of divisibility."""
+    fitting = [one for topic in topics for one in topic.documents if one.looks_like(parsed)]
+    ranks = [one.read(parsed, source.path, facts) for one in fitting]
+    if not fitting:
+        return Input(source.path, UNKNOWN, problem="not recognised")
+    return Input(source.path, fitting[0].kind, next((rank for rank in ranks if rank is not None), None))
 
 
 def _parsed(source: Source) -> Any:

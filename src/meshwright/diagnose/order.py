@@ -18,7 +18,15 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     A consequence never comes before a cause. Among causes: errors, then the surer, then the more specific, then the
     earlier.
     """
-    return tuple(sorted(_merged(findings), key=_key))
+    kept: list[Finding] = []
+    told: set[tuple[str, str, int]] = set()
+    for one in sorted(_merged(findings), key=_key):
+        # Two rules that read the same line say the same in other words: the first is the surer, or knows more.
+        lines = {(one.category, seen.path, seen.line) for seen in one.evidence if seen.line is not None}
+        if not lines or not lines <= told:
+            kept.append(one)
+        told |= lines
+    return tuple(kept)
 
 
 def _key(one: Finding) -> tuple[int, int, int, int, float]:

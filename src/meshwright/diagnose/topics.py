@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from meshwright.diagnose.configuration.topic import CONFIGURATION
 from meshwright.diagnose.described.topic import DESCRIBED
 from meshwright.diagnose.host.topic import HOST
 from meshwright.diagnose.memory.topic import MEMORY
-from meshwright.diagnose.network.topic import NETWORK
-from meshwright.diagnose.configuration.topic import CONFIGURATION
 from meshwright.diagnose.metrics.topic import METRICS
+from meshwright.diagnose.network.topic import NETWORK
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.signatures.topic import SIGNATURES
 from meshwright.diagnose.topic import Topic

@@ -30,7 +30,7 @@ LINES = [
     ("RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that dataloader's "
      "workers are out of shared memory. Please try to raise your shared memory limit.", "shm_too_small", "worker"),
     ("misc/shmutils.cc:87 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Ab3 (size 9637888)",
-     "shm_too_small", "9637888 bytes"),
+     "shm_too_small", "9.19 MiB"),
     # torch/csrc/distributed/c10d/reducer.cpp
     ("Parameter indices which did not receive grad for rank 3: 12 13 14", "ddp_unused_parameters", "12 13 14"),
     ("RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the following reasons",
@@ -43,15 +43,15 @@ LINES = [
     ("size mismatch for lm_head.weight: copying a param with shape torch.Size([32000, 4096]) from checkpoint, the "
      "shape in current model is torch.Size([32064, 4096]).", "checkpoint_reshard", "[32000, 4096]"),
     ("AssertionError: number of layers (30) must be divisible by pipeline parallel size (4)", "pipeline_layout",
-     "stages"),
+     "30 layers"),
     ("AssertionError: seq_length (4097) must be divisible by tensor parallel size (8)", "divisibility_sequence",
-     "sequence"),
+     "4097 tokens"),
     ("ValueError: num_key_value_heads (4) must be divisible by tensor parallel size (8)", "divisibility_gqa",
      "key/value"),
     # torchtitan/distributed/parallel_dims.py
     ("AssertionError: Invalid parallel dims: dp_replicate(1) * dp_shard(4) * cp(1) * tp(4) * pp(1) != WORLD_SIZE(8)",
      "world_size_layout", "multiply"),
-    ("node-b kernel: NVRM: GPU 0000:c1:00.0: GPU has fallen off the bus.", "hardware_fault", "link"),
+    ("node-b kernel: NVRM: GPU 0000:c1:00.0: GPU has fallen off the bus.", "hardware_fault", "bus"),
     ("NET/IB : Got async event : port error", "network_error", "network card"),
     ("Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
      "fp16_overflow", "overflow"),

@@ -79,7 +79,7 @@ def test_a_tensor_of_another_shape_is_certain_and_its_rank_named(logs: Path) -> 
 
 def test_a_barrier_against_a_gradient_is_a_branch(logs: Path) -> None:
     found = first_of(logs, barrier_of_one)
-    assert (found.category, found.confidence, found.ranks) == ("rank_conditional_collective", CERTAIN, (1,))
+    assert (found.category, found.confidence, found.ranks) == ("mismatched_collectives", CERTAIN, (1,))
 
 
 def test_a_fingerprint_without_its_shape_is_read(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_fingerprint_without_its_shape_is_read(tmp_path: Path) -> None:
         "aspects: Sequence number: 32vs 0  Op type: ALLREDUCEvs GATHER\n"
     )
     (first, *_) = diagnose([tmp_path]).findings
-    assert (first.category, first.confidence, first.ranks) == ("rank_conditional_collective", CERTAIN, (2, 3))
+    assert (first.category, first.confidence, first.ranks) == ("mismatched_collectives", CERTAIN, (2, 3))
     assert "GATHER" not in first.cause
 
 

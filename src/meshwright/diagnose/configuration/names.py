@@ -39,7 +39,7 @@ WORDS = {
     "padded_vocabulary": "padded_vocab_size",
     "hidden": "hidden_size n_embd d_model",
     "experts": "num_experts n_routed_experts num_local_experts moe_num_experts",
-    "zero": "zero_stage",
+    "zero": "zero_stage zero_optimization_stage",
     "hpz": "zero_hpz_partition_size",
     "bucket_size": "bucket_size ddp_bucket_size",
     "bucket_mb": "bucket_cap_mb ddp_bucket_cap_mb bucket_mb",

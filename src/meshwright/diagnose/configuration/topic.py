@@ -21,6 +21,8 @@ OF_JOBS = (
 
 
 def _collect(line: Line, facts: Facts) -> str:
+    if "GB" in line.text or "NVL" in line.text:
+        facts.of(world.Devices).rack |= bool(world.RACK.search(line.text))
     if any(hint in line.text for hint in reshard.HINTS):
         reshard.collect(line, facts)
         return lines.collect(line, facts) or "log"
@@ -36,7 +38,7 @@ def _rule(facts: Facts) -> Iterator[Finding]:
     computed = [one for job in known for rule in OF_JOBS for one in rule(job)]
     yield from told
     # What a program refused in its own words is not said a second time.
-    refused_ones = {one.category for one in told}
+    refused_ones = {one.category for one in told} | ({"tp_comm_bound"} if facts.of(world.Devices).rack else set())
     trained = any("loss" in run.points[-1].values for run in runs(facts))
     yield from (_after_steps(one) if trained else one for one in computed if one.category not in refused_ones)
     for launch in settings.launches:

@@ -5,7 +5,9 @@ Megatron-LM and torchtitan: world = tensor × pipeline × context × data. torch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from meshwright.diagnose.configuration.legal import common, listed, neighbours
 from meshwright.diagnose.configuration.settings import Job, Setting
@@ -85,6 +87,17 @@ def double_launch(launch: Setting) -> Finding:
         (launch.evidence(),), "Count the processes of the script on a node.",
         ("Start one launcher a node (srun --ntasks-per-node=1 torchrun …), or leave the launcher out.",), weight=1,
     )  # fmt: skip
+
+
+RACK = re.compile(r"\b(?:GB200|GB300|NVL72|NVL36)\b")
+"""Devices whose NVLink spans hosts: tensor parallelism over them stays inside (NVIDIA GB200 NVL72 data sheet)."""
+
+
+@dataclass
+class Devices:
+    """What lines say of the devices."""
+
+    rack: bool = False
 
 
 def across_nodes(job: Job) -> Iterator[Finding]:

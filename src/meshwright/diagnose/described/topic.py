@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from meshwright.diagnose.described.words import weights, words
+from meshwright.diagnose.described.words import complaint, weights, words
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
@@ -20,10 +20,10 @@ ENOUGH = 4
 MOST = 3
 _MACHINE = re.compile(
     r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|"
-    r"\[(?:INFO|WARNING|ERROR)\]|^\s*(?:#|File \"|at 0x)"
+    r"\[(?:INFO|WARNING|ERROR)\]|^\s*(?:#|File \"|at 0x)|\bACSCtl:"
 )
 """Lines that only programs write."""
-FEWEST_WORDS, PLAIN = 4, 0.4
+FEWEST_WORDS, MANY_WORDS, PLAIN = 4, 7, 0.4
 """A sentence has this many words, and at least this share of what is between its blanks are plain words."""
 _WORD = re.compile(r"[(\"'`]?[A-Za-z][A-Za-z'-]*[)\"'`]?[.,:;?!]*$|[\u4e00-\u9fff]")
 _PREFIX = re.compile(r"^\s*(?:\[[^\]]{0,40}\]:?\s*)+")
@@ -47,10 +47,14 @@ def _collect(line: Line, facts: Facts) -> str:
     return ""
 
 
+def plain_words(text: str) -> int:
+    """How many words without numbers and signs it has."""
+    return sum(bool(_WORD.match(part)) for part in text.split())
+
+
 def is_sentence(text: str) -> bool:
     """Whether a person might have written it: programs write names, numbers and signs between their words."""
-    parts = text.split()
-    plain = sum(bool(_WORD.match(part)) for part in parts)
+    parts, plain = text.split(), plain_words(text)
     return (plain >= FEWEST_WORDS or len(text) > len(text.encode("ascii", "ignore")) + FEWEST_WORDS) and (
         plain >= PLAIN * len(parts)
     )
@@ -61,10 +65,13 @@ def _rule(facts: Facts) -> Iterator[Finding]:
     for path, lines in facts.of(Notes).lines.items():
         if kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN) or path in facts.explained:
             continue
-        texts = [_PREFIX.sub("", line.text) for line in lines if not _MACHINE.search(line.text)]
-        if not any(is_sentence(text) for text in texts):
-            continue
+        own = [line for line in lines if (path, line.number) not in facts.cited and not _MACHINE.search(line.text)]
+        texts = [_PREFIX.sub("", line.text) for line in own]
         told = "\n".join(texts)
+        if not any(is_sentence(text) for text in texts) or not (
+            complaint().search(told) or max(map(plain_words, texts)) >= MANY_WORDS
+        ):
+            continue
         weighed = weights(told, "\n".join(facts.settings))
         best = sorted(weighed.items(), key=lambda item: -item[1])
         for category, weight in best[:MOST]:

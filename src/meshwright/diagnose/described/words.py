@@ -31,9 +31,20 @@ def weights(text: str, around: str = "") -> dict[str, int]:
 @cache
 def words() -> Mapping[str, Weighted]:
     """Weights and patterns by category."""
-    read = tomllib.loads(resources.files(__package__).joinpath("words.toml").read_text(encoding="utf-8"))
-    terms = read.pop("terms")
-    return {category: tuple(_patterns(table, terms)) for category, table in read.items()}
+    read = _read()
+    return {category: tuple(_patterns(table, read["terms"])) for category, table in read.items() if category != "terms"}
+
+
+@cache
+def complaint() -> re.Pattern[str]:
+    """What a text must have that complains about something."""
+    terms = _read()["terms"]
+    return re.compile(_whole(terms["complaint"], terms), re.IGNORECASE)
+
+
+@cache
+def _read() -> Mapping[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath("words.toml").read_text(encoding="utf-8"))
 
 
 def _patterns(table: Mapping[str, Any], terms: Mapping[str, str]) -> list[tuple[int, re.Pattern[str]]]:
@@ -41,10 +52,16 @@ def _patterns(table: Mapping[str, Any], terms: Mapping[str, str]) -> list[tuple[
     for key, patterns in table.items():
         for pattern in patterns:
             text = _both(*pattern) if key.startswith("both") else pattern
-            for name, term in terms.items():
-                text = text.replace(f"{{{name}}}", term)
-            found.append((int(key[-1]), re.compile(text, re.IGNORECASE)))
+            found.append((int(key[-1]), re.compile(_whole(text, terms), re.IGNORECASE)))
     return found
+
+
+def _whole(pattern: str, terms: Mapping[str, str]) -> str:
+    """The pattern with its {terms} written out."""
+    for name, term in terms.items():
+        if name != "complaint":
+            pattern = pattern.replace(f"{{{name}}}", term)
+    return pattern
 
 
 def _both(a: str, b: str) -> str:

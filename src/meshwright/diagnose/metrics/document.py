@@ -36,7 +36,7 @@ def read(parsed: Any, path: str, facts: Facts) -> int | None:
     for values in rows:
         shown = ", ".join(f"{name} {value:g}" for name, value in values.items())
         if values.keys() & {"loss", "grad_norm", "seconds"}:
-            add(facts, Line(path, 0, shown, rank, None), dict(values))
+            add(facts, Line(path, 0, shown, rank, 0), dict(values))
     return rank
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.network import comms_table, launch, measured, nccl_lines, perftest, timers
+from meshwright.diagnose.network import comms_table, measured, nccl_lines, perftest, timers
 from meshwright.diagnose.network.comms_table import find_late_ranks, find_small_messages, find_wrong_bandwidths
 from meshwright.diagnose.network.errors import find_errors
-from meshwright.diagnose.network.launch import find_layout_traffic
 from meshwright.diagnose.network.measured import Measured, find_slow_tests, looks_like_json, read_json_file
 from meshwright.diagnose.network.nccl_facts import Nccl
 from meshwright.diagnose.network.perftest import find_fabric
@@ -62,6 +61,5 @@ NETWORK = (
         collect=comms_table.collect,
     ),
     Topic("fabric", rules=(find_fabric,), collect=perftest.collect),
-    Topic("layout's traffic", rules=(find_layout_traffic,), collect=launch.collect),
     Topic("step times", rules=(find_times,), checked=_times_checked, collect=timers.collect),
 )  # fmt: skip

@@ -116,16 +116,6 @@ CONFIGURATION = (
     ),
     Signature(
         "checkpoint_reshard",
-        "dp world size",
-        r"used a DP world size of (?P<was>\d+) but the current world size is (?P<now>\d+)",
-        ("The checkpoint's optimizer states were written by {was} data-parallel ranks and are read by {now}."),
-        _RESHARD,
-        "DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py",
-        confidence=CERTAIN,
-        weight=4,
-    ),
-    Signature(
-        "checkpoint_reshard",
         "size mismatch",
         (
             r"size mismatch for (?P<name>\S+?):? .*shape torch\.Size\((?P<was>\[[\d, ]*\])\) from "

@@ -46,7 +46,7 @@ LAUNCH = (
         "port_in_use",
         "in use",
         (
-            r"(?:port:? ?|bind to \S*?[:\]]|:)(?P<port>\d{2,5})\b(?!.*29500).*(?:EADDRINUSE|address "
+            r"(?:port:? ?|bind to \S*?:)(?P<port>\d{2,5})\b(?!.*29500).*(?:EADDRINUSE|address "
             r"already in use)"
         ),
         "Port {port} is in use on this node: another job, the rest of an earlier one, or the "
@@ -201,16 +201,6 @@ LAUNCH = (
         _DEVICE,
         "Lightning, device_parser.py",
         weight=2,
-    ),
-    Signature(
-        "shm_too_small",
-        "shared memory segment",
-        r"Error while creating shared memory segment (?P<name>\S+)(?: \(size (?P<size>\d+)\))?",
-        ("NCCL cannot have {size} bytes of shared memory (/dev/shm): too small, full, or not writable."),
-        _SHM,
-        _NCCL_SHM,
-        weight=3,
-        confirm="df -h /dev/shm and ls -ld /dev/shm inside of the container.",
     ),
     Signature(
         "shm_too_small",

@@ -37,26 +37,6 @@ RUNNING = (
     ),
     Signature(
         "hardware_fault",
-        "handle",
-        r"Unable to determine the device handle for (?:GPU ?)?(?P<gpu>[\w:.]+)",
-        "The driver cannot reach GPU {gpu}: it is off the bus or its driver is stuck.",
-        _DRAIN,
-        "nvidia-smi",
-        weight=4,
-        confirm="dmesg for Xid 79 and PCIe errors.",
-    ),
-    Signature(
-        "hardware_fault",
-        "bus",
-        r"GPU has fallen off the bus|GPU is lost|PCIe Bus Error: severity=\w+",
-        "A GPU lost its link to the host.",
-        _DRAIN,
-        "NVIDIA Xid 79; Linux AER",
-        weight=3,
-        confirm="dmesg of that node.",
-    ),
-    Signature(
-        "hardware_fault",
         "cuda error",
         (
             r"CUDA error: (?:hardware stack error|an illegal instruction|unknown error|the launch "
@@ -78,31 +58,6 @@ RUNNING = (
         "NVIDIA Xid 74; fabric manager",
         weight=2,
         confirm="nvidia-smi nvlink -e.",
-    ),
-    Signature(
-        "network_error",
-        "completion",
-        r"Got completion (?:from peer (?P<peer>\S+) )?.*status=(?P<status>1?[02-46-9])\b",
-        (
-            "The network card reports a failed transfer (status {status}): the other side or the "
-            "path to it did not answer."
-        ),
-        _LINK,
-        "NCCL src/transport/net_ib.cc; ibv_wc_status",
-        confidence=POSSIBLE,
-        weight=3,
-        confirm="The counters of the adapters and switch ports; ib_write_bw between the two nodes.",
-    ),
-    Signature(
-        "network_error",
-        "completion",
-        r"Got completion .*(?:status=|with error )(?:IBV_WC_RETRY_EXC_ERR|12|IBV_WC_RNR_RETRY|13)",
-        ("The network card gave up sending after its retries: the other side or the path to it did not answer."),
-        _LINK,
-        "NCCL src/transport/net_ib.cc; ibv_wc_status",
-        confidence=POSSIBLE,
-        weight=4,
-        confirm="The counters of the adapters and switch ports; ib_write_bw between the two nodes.",
     ),
     Signature(
         "network_error",
@@ -171,31 +126,6 @@ RUNNING = (
         (("Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to an interface of every node: ip -br addr."),),
         "NCCL src/misc/socket.cc",
         weight=3,
-    ),
-    Signature(
-        "p2p_acs_iommu",
-        "iommu",
-        r"Missing \"?iommu=pt\"? from kernel command line|IOMMU.{0,40}(?:enabled|hang|disable)",
-        "The IOMMU translates traffic between GPUs, which can be slow or hang.",
-        (
-            "Boot with iommu=pt, or switch the IOMMU off.",
-            "Disable ACS on the PCIe switches.",
-            "NCCL_P2P_DISABLE=1 only until then.",
-        ),
-        "RCCL src/init.cc; NCCL documentation, troubleshooting",
-        weight=2,
-        confirm="cat /proc/cmdline; lspci -vvv | grep ACSCtl.",
-    ),
-    Signature(
-        "p2p_acs_iommu",
-        "acs",
-        r"ACSCtl:.*SrcValid\+|ACS (?:is )?enabled",
-        "PCIe access control sends traffic between GPUs through the CPU.",
-        ("Disable ACS on the bridges (BIOS, or setpci).", "Boot with iommu=pt."),
-        "NCCL documentation, troubleshooting",
-        confidence=POSSIBLE,
-        weight=2,
-        confirm="p2pBandwidthLatencyTest with P2P on and off.",
     ),
     Signature(
         "fp16_overflow",
@@ -276,23 +206,6 @@ RUNNING = (
     ),
     Signature(
         "watchdog_heartbeat",
-        "stuck",
-        r"watchdog (?:thread )?got stuck for (?P<seconds>\d+) seconds",
-        (
-            "NCCL's watchdog made no progress for {seconds} s: the process is blocked on the host "
-            "(GIL, a CUDA call, paging)."
-        ),
-        (
-            "py-spy dump of that process, while it is stuck.",
-            "At the end of training: destroy_process_group in the same order on all ranks.",
-            "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC only where progress is seen.",
-        ),
-        "PyTorch ProcessGroupNCCL.cpp, heartbeat monitor",
-        confidence=POSSIBLE,
-        weight=2,
-    ),
-    Signature(
-        "watchdog_heartbeat",
         "heartbeat monitor",
         r"Heartbeat monitor timed out",
         "NCCL's watchdog did not answer its monitor: the process is blocked on the host.",
@@ -319,17 +232,6 @@ RUNNING = (
         "NCCL failed in a call to the system; the warning before it says which.",
         ("Run with NCCL_DEBUG=WARN and read the line before this one.",),
         "NCCL src/nccl.h",
-        confidence=POSSIBLE,
-        consequence=True,
-        confirm=_EARLIER,
-    ),
-    Signature(
-        "network_error",
-        "peer",
-        r"Connection (?:closed|reset) by peer|Broken pipe",
-        "A peer closed its connection; why is in another rank's log.",
-        ("Read the log of the rank that ended first.",),
-        "gloo and c10d",
         confidence=POSSIBLE,
         consequence=True,
         confirm=_EARLIER,

@@ -34,8 +34,7 @@ def _fingerprints(known: Watchdog) -> Iterator[Finding]:
     other = next(each for rank, each in sorted(by_rank.items()) if rank != one.rank and views[rank] != views[one.rank])
     branch = _is_branch(one, other)
     yield Finding(
-        "rank_conditional_collective" if branch else "mismatched_collectives", ERROR,
-        POSSIBLE if branch else CERTAIN, odd,
+        "mismatched_collectives", ERROR, CERTAIN, odd,
         f"{ranks_text(odd).capitalize()}{' and the others' if majority else ''} run different collectives at the same "
         f"time: rank {one.rank} {_told(one)}, rank {other.rank} {_told(other)}.",
         tuple(evidence(pair.line, pair.prints[0].rank) for pair in same[:8]),
