@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.finding import Finding
 
+LONGEST = 200
+"""Characters of a line of evidence; `--json` has all of them."""
+
 
 def lines_of(one: Finding) -> Iterator[str]:
     """The cause first; then how sure, the evidence, what would confirm it, what to change."""
@@ -13,7 +16,8 @@ def lines_of(one: Finding) -> Iterator[str]:
     yield f"   {one.severity}, {one.confidence}: {one.category}"
     for evidence in one.evidence:
         place = evidence.path + (f":{evidence.line}" if evidence.line else "")
-        yield f"   · {place}: {evidence.text}"
+        text = evidence.text if len(evidence.text) <= LONGEST else f"{evidence.text[:LONGEST]}…"
+        yield f"   · {place}: {text}"
     if one.confirm:
         yield f"   To confirm: {one.confirm}"
     for change in one.change:
