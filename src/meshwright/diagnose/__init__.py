@@ -1,7 +1,7 @@
 """What is wrong with a job, from what it left behind: nothing here imports torch.
 
 `sources` opens files and archives, `inputs` recognises them, `topics` lists who reads them: each room below is a
-`Topic`, with readers that put facts into `Facts` and rules that turn them into Findings. `order` puts the earliest cause
+`sources` opens files and archives, `inputs` recognises them, `topics` lists who reads them: each room below is a
 first, `diagnosis` is the whole, `told` prints a Finding.
 
 - `recorder`: the Flight Recorder's dumps; `watchdog`: hangs from logs alone

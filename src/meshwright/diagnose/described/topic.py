@@ -25,7 +25,7 @@ _MACHINE = re.compile(
 """Lines that only programs write."""
 FEWEST_WORDS, MANY_WORDS, PLAIN = 4, 7, 0.4
 """A sentence has this many words, and at least this share of what is between its blanks are plain words."""
-_WORD = re.compile(r"[(\"'`]?[A-Za-z][A-Za-z'-]*[)\"'`]?[.,:;?!]*$|[\u4e00-\u9fff]")
+_WORD = re.compile(r"[(\"'`*_]*[A-Za-z][A-Za-z'-]*[)\"'`*_]*[.,;?!]*$|[\u4e00-\u9fff]")
 _PREFIX = re.compile(r"^\s*(?:\[[^\]]{0,40}\]:?\s*)+")
 
 
@@ -47,6 +47,13 @@ def _collect(line: Line, facts: Facts) -> str:
     return ""
 
 
+def _complains(sentences: list[str], told: str, known: bool) -> bool:
+    """Whether a person speaks of a trouble. Of a file whose kind is known, a sentence itself must."""
+    if known:
+        return any(complaint().search(text) and plain_words(text) >= MANY_WORDS for text in sentences)
+    return any(plain_words(text) >= MANY_WORDS for text in sentences) or bool(sentences and complaint().search(told))
+
+
 def plain_words(text: str) -> int:
     """How many words without numbers and signs it has."""
     return sum(bool(_WORD.match(part)) for part in text.split())
@@ -63,14 +70,13 @@ def is_sentence(text: str) -> bool:
 def _rule(facts: Facts) -> Iterator[Finding]:
     kinds = {one.path: one.kind for one in facts.inputs}
     for path, lines in facts.of(Notes).lines.items():
-        if kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN) or path in facts.explained:
+        if path in facts.explained:
             continue
         own = [line for line in lines if (path, line.number) not in facts.cited and not _MACHINE.search(line.text)]
         texts = [_PREFIX.sub("", line.text) for line in own]
         told = "\n".join(texts)
-        if not any(is_sentence(text) for text in texts) or not (
-            complaint().search(told) or max(map(plain_words, texts)) >= MANY_WORDS
-        ):
+        known = kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN)
+        if not _complains([text for text in texts if is_sentence(text)], told, known):
             continue
         weighed = weights(told, "\n".join(facts.settings))
         best = sorted(weighed.items(), key=lambda item: -item[1])

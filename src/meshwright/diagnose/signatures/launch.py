@@ -162,6 +162,16 @@ LAUNCH = (
     ),
     Signature(
         "device_mapping",
+        "no cuda",
+        r"no CUDA-capable device is detected|No CUDA GPUs are available",
+        "A process sees no GPU: none was given to it, or the driver does not answer.",
+        ("Ask the scheduler for GPUs (--gres, --gpus-per-node), and give them to the container (--gpus all, --nv).",),
+        "CUDA runtime, cudaErrorNoDevice",
+        weight=2,
+        confirm="nvidia-smi -L and CUDA_VISIBLE_DEVICES in that process.",
+    ),
+    Signature(
+        "device_mapping",
         "invalid device ordinal",
         r"invalid device ordinal",
         ("A process asks for a GPU that the node does not have or does not show: more processes than visible GPUs."),
@@ -206,7 +216,7 @@ LAUNCH = (
         "shm_too_small",
         "shm",
         (
-            r"Call to shm_open failed|failed to extend /dev/shm|/dev/shm.*No space left|"
+            r"Call to (?:shm_open|posix_fallocate) failed|failed to extend /dev/shm|/dev/shm.*No space left|"
             r"shm_open.*failed"
         ),
         "Shared memory (/dev/shm) is too small, full, or not writable.",
