@@ -20,7 +20,7 @@ PLAIN_LOG = "log"
 NOTHING_KNOWN = "a text in which nothing is recognised"
 _LOG = re.compile(
     r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|Traceback|Exception|Error)\b|^\s*\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|"
-    r"^\[ *\d{1,9}\.\d{6}\] "
+    r"^\[ *\d{1,9}\.\d{6}\] |^\[?[IWEF]\d{3,4} \d\d:\d\d:\d\d"
 )
 _PROGRAM = re.compile(
     rb"#!|(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:(?:import|from) [A-Za-z_][\w.]*(?:\s*$| import | as |, )|set -[eux])",
