@@ -49,5 +49,7 @@ class Topic:
     """Its rules are asked only where those of the other topics leave the cause of an error open."""
     trigger: str = ""
     """A regular expression: lines of logs in which it is not found are not given to `collect`. "": all are."""
+    of_programs: bool = False
+    """Its lines are taken from scripts and programs too. In them an error's text is what may be said, not what was."""
     collect: Callable[[Line, Facts], str] | None = None
     """Takes a line of a log that the trigger is found in; says what kind of file such a line makes of it, or ""."""

@@ -89,5 +89,5 @@ def _missing(facts: Facts) -> Iterable[str]:
 CONFIGURATION = Topic(
     "configuration", rules=(_rule,), checked=_checked, missing=_missing,
     documents=(Document("configuration", documents.looks_like, documents.read),),
-    collect=_collect,
+    collect=_collect, of_programs=True,
 )  # fmt: skip

@@ -20,7 +20,11 @@ ENOUGH = 4
 MOST = 3
 _MACHINE = re.compile(
     r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|"
-    r"\[(?:INFO|WARNING|ERROR)\]|^\s*(?:#|File \"|at 0x)|\bACSCtl:"
+    r"\[(?:INFO|WARNING|ERROR)\]|^\s*(?:#|File \"|at 0x)|\bACSCtl:|^\s*\[ *\d{1,9}\.\d{6}\]|"
+    r"^\s*(?:Collecting|Downloading|Requirement already|Installing collected|Successfully (?:un)?installed) |"
+    r":\d+: \w*Warning: |^\s*\|.*\|\s*$|^\s*\{\"|^\s*(?:Normal|Warning)\s+\w+\s+\d+[smhd]\s|"
+    r"^\s*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|^\s*[IWE]\d{4} \d\d:\d\d|"
+    r"\berrors?(?: count)? *[:=] *0\s*$"
 )
 """Lines that only programs write."""
 FEWEST_WORDS, MANY_WORDS, PLAIN = 4, 7, 0.4

@@ -19,8 +19,14 @@ UNKNOWN = "unknown"
 PLAIN_LOG = "log"
 NOTHING_KNOWN = "a text in which nothing is recognised"
 _LOG = re.compile(
-    r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|Traceback|Exception|Error)\b|^\s*\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d"
+    r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|Traceback|Exception|Error)\b|^\s*\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|"
+    r"^\[ *\d{1,9}\.\d{6}\] |^\[?[IWEF]\d{3,4} \d\d:\d\d:\d\d"
 )
+_PROGRAM = re.compile(
+    rb"#!|(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:(?:import|from) [A-Za-z_][\w.]*(?:\s*$| import | as |, )|set -[eux])",
+    re.MULTILINE,
+)
+"""How a script or a program begins: a shebang, or after comments an import or the shell's options."""
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -32,14 +38,29 @@ def looks_like_text(head: bytes) -> bool:
     return bool(head) and b"\0" not in head and control <= len(head) / 50
 
 
+def is_program(head: bytes) -> bool:
+    """Whether a text is a script or a program, and no output of one."""
+    return _PROGRAM.match(head[:4096]) is not None
+
+
+def _is_comment(text: str) -> bool:
+    """Whether it is no part of a program; what a scheduler reads is."""
+    return text.lstrip().startswith("#") and not text.startswith(("#SBATCH", "#PBS", "#BSUB", "#$"))
+
+
 def read_log(stream: BinaryIO, path: str, head: bytes, modified: float, topics: Sequence[Topic], facts: Facts) -> Input:
     """Gives every line to the topics that ask for it, and says what the file is."""
-    asked = [(re.compile(one.trigger).search, one.collect) for one in topics if one.collect is not None]
+    program = is_program(head)
+    asked = [
+        (re.compile(one.trigger).search, one.collect)
+        for one in topics
+        if one.collect is not None and (one.of_programs or not program)
+    ]
     kinds: set[str] = set()
     ranks: set[int] = set()
     like_log = 0
     for line in _lines(stream, path, head, modified):
-        if not line.text:
+        if not line.text or (program and _is_comment(line.text)):
             continue
         if line.rank is not None:
             ranks.add(line.rank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshwright.diagnose.finding import POSSIBLE, WARNING
+from meshwright.diagnose.finding import INFO, POSSIBLE
 from meshwright.diagnose.signatures.signature import Signature
 
 _PORT = (
@@ -117,9 +117,9 @@ LAUNCH = (
     Signature(
         "rendezvous",
         "rendezvous",
-        r"Rendezvous(?:Timeout|Connection|Closed|State)\w*Error|rendezvous (?:timed? ?out|is "
-        r"closed|failed|barrier)"
-        r"|connection to the C10d store has failed",
+        r"^(?!.*(?:failed to shutdown the|keep-alive heartbeat to the) rendezvous).*(?:"
+        r"Rendezvous(?:Timeout|Connection|Closed|State)\w*Error|rendezvous (?:timed? ?out|is closed|failed|barrier)"
+        r"|connection to the C10d store has failed)",
         "The nodes did not meet: the rendezvous failed or timed out.",
         _MEET,
         "PyTorch torch/distributed/elastic/rendezvous",
@@ -129,10 +129,8 @@ LAUNCH = (
     Signature(
         "rendezvous",
         "name",
-        (
-            r"(?:gai error|getaddrinfo).*|Name or service not known|Temporary failure in name "
-            r"resolution"
-        ),
+        r"^(?!.*IPv6 network addresses).*(?:gai error|getaddrinfo|Name or service not known|"
+        r"Temporary failure in name resolution)",
         "A host name of the job cannot be resolved.",
         _MEET,
         _STORE,
@@ -141,10 +139,20 @@ LAUNCH = (
     Signature(
         "rendezvous",
         "socket",
-        r"client socket has failed to connect to (?:any network address of )?\S*(?P<where>.{0,60})",
+        r"client socket has failed to connect to any network address of",
         "A process cannot connect to the store.",
         _MEET,
         _STORE,
+        confidence=POSSIBLE,
+    ),
+    Signature(
+        "rendezvous",
+        "socket",
+        r"client socket has failed to connect to (?!any network address)",
+        "A process tried more than once to connect to the store: it was not up yet, or has another address.",
+        _MEET,
+        _STORE,
+        severity=INFO,
         confidence=POSSIBLE,
     ),
     Signature(
@@ -186,8 +194,8 @@ LAUNCH = (
         r"using GPU (?P<gpu>\d+) (?:to perform barrier )?as .*currently unknown",
         ("Which GPU belongs to a process was not said before its first barrier; a wrong guess can hang the job."),
         (*_DEVICE, "Pass device_id to init_process_group, or device_ids to barrier."),
-        "PyTorch ProcessGroupNCCL.cpp",
-        severity=WARNING,
+        "PyTorch ProcessGroupNCCL.cpp, which says so in healthy jobs as well",
+        severity=INFO,
         confidence=POSSIBLE,
     ),
     Signature(

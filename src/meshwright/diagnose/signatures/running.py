@@ -21,13 +21,18 @@ _SCALE = (
         "operation that overflows."
     ),
 )
+_NONE = r"(?! ?errors?\b)(?!\W{0,40}(?:0\b|N/A|None|no\b|not\b))"
+"""After the name of a counter: what it counts is there. nvidia-smi -q and DCGM name every counter, mostly with 0."""
 _EARLIER = "The first error in time over all ranks; the log of the rank that ended first."
 
 RUNNING = (
     Signature(
         "hardware_fault",
         "ecc",
-        r"uncorrectable ECC error|double.?bit ECC|ECC error.*uncorrect",
+        (
+            rf"uncorrectable ECC errors?\b{_NONE}|double.?bit ECC(?: errors?)?\b{_NONE}|"
+            rf"ECC error.{{0,80}}uncorrect\w*\b{_NONE}"
+        ),
         "A GPU has a memory error that it cannot correct.",
         _DRAIN,
         "CUDA runtime, cudaErrorECCUncorrectable",
@@ -52,7 +57,10 @@ RUNNING = (
     Signature(
         "hardware_fault",
         "nvlink",
-        r"nvlink.{0,40}(?:error|fail|down|inactive)|NVSwitch.{0,30}(?:fatal|error)",
+        (
+            rf"nvlink.{{0,40}}(?:error|fail|down|inactive)\w*{_NONE}(?![\w:]|.{{0,40}}[:=] ?0\b)|"
+            rf"NVSwitch.{{0,30}}(?:fatal|error)\w*{_NONE}"
+        ),
         "A link between GPUs reports errors.",
         _DRAIN,
         "NVIDIA Xid 74; fabric manager",
