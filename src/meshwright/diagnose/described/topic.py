@@ -15,6 +15,10 @@ from meshwright.diagnose.topic import Topic
 
 LONGEST_NOTE = 200
 """Lines. A longer text is a log, whose words are a program's."""
+QUOTED, MOSTLY = 15, 0.5
+"""People quote a few lines of a log; of a longer text, at least this share must be sentences."""
+FEW = 4
+"""Files. A note has a configuration or two beside it; a folder of more is a job's."""
 ENOUGH = 4
 """Weight below which nothing is said: one term of its own, or two that support each other."""
 MOST = 3
@@ -23,7 +27,7 @@ _MACHINE = re.compile(
     r"\[(?:INFO|WARNING|ERROR)\]|^\s*(?:#|File \"|at 0x)|\bACSCtl:|^\s*\[ *\d{1,9}\.\d{6}\]|"
     r"^\s*(?:Collecting|Downloading|Requirement already|Installing collected|Successfully (?:un)?installed) |"
     r":\d+: \w*Warning: |^\s*\|.*\|\s*$|^\s*\{\"|^\s*(?:Normal|Warning)\s+\w+\s+\d+[smhd]\s|"
-    r"^\s*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|^\s*[IWE]\d{4} \d\d:\d\d|"
+    r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|^wandb: |\brequires \S+[=<>]=|^\[notice\]|^\s*[IWE]\d{4} \d\d:\d\d|"
     r"\berrors?(?: count)? *[:=] *0\s*$"
 )
 """Lines that only programs write."""
@@ -51,11 +55,17 @@ def _collect(line: Line, facts: Facts) -> str:
     return ""
 
 
-def _complains(sentences: list[str], told: str, known: bool) -> bool:
-    """Whether a person speaks of a trouble. Of a file whose kind is known, a sentence itself must."""
+def _complains(texts: list[str], lines: int, known: bool) -> bool:
+    """Whether a person speaks of a trouble in what a file of so many lines has left besides a program's lines.
+
+    Of a file whose kind is known a whole sentence must; and of more lines than people quote, most are sentences.
+    """
+    sentences = [text for text in texts if is_sentence(text)]
+    if not sentences or (lines > QUOTED and len(sentences) < MOSTLY * lines):
+        return False
     if known:
         return any(complaint().search(text) and plain_words(text) >= MANY_WORDS for text in sentences)
-    return any(plain_words(text) >= MANY_WORDS for text in sentences) or bool(sentences and complaint().search(told))
+    return any(plain_words(text) >= MANY_WORDS for text in sentences) or bool(complaint().search("\n".join(texts)))
 
 
 def plain_words(text: str) -> int:
@@ -80,9 +90,12 @@ def _rule(facts: Facts) -> Iterator[Finding]:
         texts = [_PREFIX.sub("", line.text) for line in own]
         told = "\n".join(texts)
         known = kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN)
-        if not _complains([text for text in texts if is_sentence(text)], told, known):
+        if not _complains(texts, len(lines), known):
             continue
-        weighed = weights(told, "\n".join(facts.settings))
+        # What programs wrote, and a configuration, are circumstances of what a person says.
+        settings = facts.settings if len(facts.inputs) <= FEW else []
+        around = [*settings, *(line.text for line in lines if _MACHINE.search(line.text))]
+        weighed = weights(told, "\n".join(around))
         best = sorted(weighed.items(), key=lambda item: -item[1])
         for category, weight in best[:MOST]:
             if weight >= ENOUGH:

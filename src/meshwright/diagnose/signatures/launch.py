@@ -102,11 +102,11 @@ LAUNCH = (
         "rendezvous",
         "timed out after",
         (
-            r"client socket has timed out after (?P<ms>\d+) ?ms while trying to connect to "
-            r"\(?(?P<host>[^,)]+), (?P<port>\d+)"
+            r"client socket has timed out after (?P<time>\d+ ?m?s) while trying to connect to "
+            r"\(?(?P<host>[^,)]+), (?P<port>[^)]+)"
         ),
         (
-            "Nobody answered at {host}, port {port}, in {ms} ms: the node that holds the store is "
+            "Nobody answered at {host}, port {port}, in {time}: the node that holds the store is "
             "not up, or not reachable."
         ),
         _MEET,
