@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from meshwright.diagnose.finding import ERROR, LIKELY, Evidence, Finding
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
 MOST_LINES = 64
@@ -38,16 +39,15 @@ class Matches:
     """Lines in which signatures were found."""
 
     of: dict[Signature, list[Line]] = field(default_factory=dict)
-    count: dict[Signature, int] = field(default_factory=dict)
 
 
 class Table:
     """Signatures, ready to be looked for."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
-        self._by_key: dict[str, list[tuple[re.Pattern[str], Signature]]] = {}
+        self._by_key: dict[str, list[tuple[Late, Signature]]] = {}
         for one in signatures:
-            self._by_key.setdefault(one.key, []).append((re.compile(one.pattern, re.IGNORECASE), one))
+            self._by_key.setdefault(one.key, []).append((Late(one.pattern, re.IGNORECASE), one))
 
     def look(self, line: Line, found: Matches) -> None:
         """Adds what the line says to `found`."""
@@ -56,7 +56,6 @@ class Table:
             if key in lower:
                 for pattern, one in patterns:
                     if pattern.search(line.text):
-                        found.count[one] = found.count.get(one, 0) + 1
                         lines = found.of.setdefault(one, [])
                         if len(lines) < MOST_LINES:
                             lines.append(line)
