@@ -11,7 +11,7 @@ import re
 from meshwright.diagnose.ends.facts import MOST, Ends, Exit, Place, Raised, Trace
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.logs.late import Late
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 
 LONGEST = 400
 """Lines of a traceback, with those of other ranks in between."""
@@ -46,7 +46,7 @@ def collect(line: Line, facts: Facts) -> str:
         _follow(ends, place, line)
     if line.path in ends.failed or _REPORT in text:
         return _report(ends, line)
-    if any(key in text for key in _KEYS):
+    if holds(text, _KEYS):
         return _raised(ends, place, line)
     if ("DUE TO " in text or "=>>" in text or "TERM_" in text) and _LIMIT.search(text) and len(ends.limits) < MOST:
         ends.limits.append(line)
