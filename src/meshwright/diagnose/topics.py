@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright.diagnose.configuration.topic import CONFIGURATION
 from meshwright.diagnose.described.topic import DESCRIBED
+from meshwright.diagnose.ends.topic import ENDS
 from meshwright.diagnose.host.topic import HOST
 from meshwright.diagnose.memory.topic import MEMORY
 from meshwright.diagnose.metrics.topic import METRICS
@@ -18,6 +19,7 @@ TOPICS: tuple[Topic, ...] = (
     RECORDER,
     SIGNATURES,
     DESCRIBED,
+    ENDS,
     MEMORY,
     HOST,
     WATCHDOG,

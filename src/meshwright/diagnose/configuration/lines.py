@@ -16,7 +16,7 @@ from meshwright.diagnose.configuration.notes import counted
 from meshwright.diagnose.configuration.settings import COMMAND, FILE, PRINTED, PROSE, Setting, Settings
 from meshwright.diagnose.configuration.values import value_of
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 
 MOST_REFUSALS = 256
 _TABLE = re.compile(r"^\s*(?:(?:\[[^\]]{1,60}\]:?\s*){1,5}|\d{1,6}:)?\s*([a-z][a-z0-9_]{1,60})\s\.{3,}\s(\S{1,40})\s*$")
@@ -50,7 +50,7 @@ def collect(line: Line, facts: Facts) -> str:
     if "..... " in text and (table := _TABLE.match(text)):
         return _keep(line, settings, table[1], table[2], PRINTED) and "arguments"
     kind = _command(line, settings) or _pairs(line, settings) or kind
-    if any(word in text for word in ("expert", "head", "ep_size")) and _COUNTS.search(text):
+    if holds(text, ("expert", "head", "ep_size")) and _COUNTS.search(text):
         for name, number in counted(text).items():
             settings.add(name, Setting(number, PROSE, line.path, text, line.number, line.rank))
     return kind
@@ -58,7 +58,7 @@ def collect(line: Line, facts: Facts) -> str:
 
 def _command(line: Line, settings: Settings) -> str:
     before = settings.unfinished.pop(line.path, "") if settings.unfinished else ""
-    if not before and not any(sign in line.text for sign in _SIGNS) and not line.text.endswith("\\"):
+    if not before and not holds(line.text, _SIGNS) and not line.text.endswith("\\"):
         return ""
     text = _PREFIX.sub("", line.text)
     shell = settings.shell.setdefault(line.path, {})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from meshwright.diagnose.finding import Evidence
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 
 _HINTS = ("divisible", "multiple of", "!=", "does not match num_", "not equal to ")
 _NUMBER = r"[\[(:=]?\s*(?<!\d)(\d{1,12})(?!\d)[\])]?"
@@ -58,7 +58,7 @@ class Refusal:
 def refusal_in(line: Line) -> Refusal | None:
     """What a line refuses, with its numbers; None: nothing."""
     text = line.text
-    if not any(hint in text for hint in _HINTS):
+    if not holds(text, _HINTS):
         return None
     if found := _PRODUCT.search(text):
         train, micro, accumulation, world = (int(one) for one in found.groups())

@@ -9,7 +9,7 @@ from meshwright.diagnose.configuration import batch, divisibility, documents, li
 from meshwright.diagnose.configuration.settings import Job, Setting, Settings, jobs
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, INFO, POSSIBLE, WARNING, Evidence, Finding
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.metrics.series import runs
 from meshwright.diagnose.topic import Document, Topic
 
@@ -23,7 +23,7 @@ OF_JOBS = (
 def _collect(line: Line, facts: Facts) -> str:
     if "GB" in line.text or "NVL" in line.text:
         facts.of(world.Devices).rack |= bool(world.RACK.search(line.text))
-    if any(hint in line.text for hint in reshard.HINTS):
+    if holds(line.text, reshard.HINTS):
         reshard.collect(line, facts)
         return lines.collect(line, facts) or "log"
     return lines.collect(line, facts)

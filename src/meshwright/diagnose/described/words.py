@@ -17,14 +17,13 @@ Weighted = tuple[tuple[int, re.Pattern[str]], ...]
 def weights(text: str, around: str = "") -> dict[str, int]:
     """How much each category's words weigh in a text and what is known around it.
 
-    Categories without a term of their own are left out, and those that are not spoken of in the text itself.
+    Categories without a term of their own in the text are left out: a configuration complains of nothing.
     """
     found = {}
     whole = f"{text}\n{around}"
     for category, patterns in words().items():
-        seen = [weight for weight, pattern in patterns if pattern.search(whole)]
-        if max(seen, default=0) >= OWN and any(pattern.search(text) for _, pattern in patterns):
-            found[category] = sum(seen)
+        if any(weight >= OWN and pattern.search(text) for weight, pattern in patterns):
+            found[category] = sum(weight for weight, pattern in patterns if pattern.search(whole))
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.host import bandwidth, kernel, limits, smi, stacks, topology
 from meshwright.diagnose.host.facts import HostFacts, Reading
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.topic import Topic
 
 _READERS = (smi.read, kernel.read, topology.read, bandwidth.read, limits.read, stacks.read)
@@ -23,7 +23,7 @@ def _collect(line: Line, facts: Facts) -> str:
     found = facts.of(HostFacts)
     where = found.readings.setdefault(line.path, Reading())
     text = line.text
-    if not where.mode and not text.lstrip().startswith(("|", "GPU")) and not any(key in text for key in _KEYS):
+    if not where.mode and not text.lstrip().startswith(("|", "GPU")) and not holds(text, _KEYS):
         return ""
     for read in _READERS:
         if kind := read(line, found, where):

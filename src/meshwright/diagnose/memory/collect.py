@@ -6,7 +6,7 @@ from collections import deque
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.logs.late import Late
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.memory import job, killed, listing, prose
 from meshwright.diagnose.memory.facts import MOST, Context, Failure, MemoryFacts, Retry
 from meshwright.diagnose.memory.oom import IS_OOM, add_numbers, numbers, parse_oom
@@ -49,7 +49,7 @@ def collect(line: Line, facts: Facts) -> str:
     if found.first_step is None:
         killed.note_step(line, found)
     lower = text.lower()
-    told = any(key in lower for key in KEYS) and _look(line, found, context)
+    told = holds(lower, KEYS) and _look(line, found, context)
     _remember(context, line)
     return "log" if told else ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.diagnose.logs.late import Late
+from meshwright.diagnose.logs.line import holds
 from meshwright.diagnose.memory.facts import Job, MemoryFacts
 
 ARGUMENTS = {
@@ -21,7 +22,11 @@ ARGUMENTS = {
 """Names of Hugging Face's Trainer, DeepSpeed, Megatron-LM, torchtitan, LLaMA-Factory, axolotl, torchrun."""
 LARGEST = 2**31
 """Of what a text may say of any of them."""
-_WORTH = Late(r"--|_size|seq_len|_length|_degree|batch size|WORLD_SIZE|FSDP|fsdp|[Zz]e?[Rr]o|[Ll]o[Rr][Aa]|peft")
+_WORTH = (
+    "--", "_size", "-size", "seq_len", "_length", "_degree", "batch size", "world size", "WORLD_SIZE", "FSDP", "fsdp",
+    "FULL_SHARD", "fully_shard", "FullySharded", "ZeRO", "Zero", "zero", "LoRA", "LORA", "lora", "peft",
+)  # fmt: skip
+"""One of them is in every line that is read here."""
 _ADAPTERS = Late(r"\bQ?LoRA\b|\bq?lora\b|\bpeft\b|lora_r|lora_rank")
 _ARGUMENTS = {
     name: Late(rf"{text}['\"]?[\s.]{{0,60}}(?:[=:]|\s)\s{{0,8}}(\d{{1,10}})\b") for name, text in ARGUMENTS.items()
@@ -36,7 +41,7 @@ _SHARDING = (
 
 def look(text: str, found: MemoryFacts) -> None:
     """Adds what a line says of the job; the first value of each wins, as launch lines come first."""
-    if not _WORTH.search(text):
+    if not holds(text, _WORTH):
         return
     for name, pattern in _ARGUMENTS.items():
         if name not in found.job.arguments and (match := pattern.search(text)) and 0 < int(match[1]) < LARGEST:

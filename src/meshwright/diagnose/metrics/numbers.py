@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 WORDS = {
     "step": "step iteration iter global_step num_updates it update",
@@ -50,12 +51,14 @@ _PAIR = re.compile(
     r"(?P<after>/\s*\d[\d,]*|%|[KMGTB]i?B?\b|ms\b|s\b)?",
     re.IGNORECASE,
 )
+_SHARE = re.compile(r"\d\s*[KMGT]i?B\s*\((\d{1,3}(?:\.\d+)?)%\)")
 _SPACED = (
     "step", "iteration", "iter", "epoch", "rank", "loss", "train loss", "val loss", "eval loss", "grad norm", "memory",
     "lr",
     "mfu",
 )  # fmt: skip
 """Names that may be followed by a number without a separator."""
+_BETWEEN, _NO_WORD = re.compile(r"[ /.-]+"), re.compile(r"\W+")
 _SCALE = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _GIB = {"kib": 2**-20, "mib": 2**-10, "gib": 1.0, "tib": 2**10, "kb": 1e3 / 2**30, "mb": 1e6 / 2**30, "gb": 1e9 / 2**30}
 LONGEST = 32
@@ -69,7 +72,7 @@ def numbers(text: str) -> dict[str, float]:
         value = number(pair["value"])
         if name and value is not None:
             _put(found, name, value, pair["after"] or "", pair["unit"] or "")
-    if share := re.search(r"\d\s*[KMGT]i?B\s*\((\d{1,3}(?:\.\d+)?)%\)", text):
+    if "%)" in text and (share := _SHARE.search(text)):
         found.setdefault("memory_share", float(share[1]) / 100)
     return found
 
@@ -89,11 +92,12 @@ def _is_separated(pair: re.Match[str]) -> bool:
     return ":" in between or "=" in between
 
 
+@lru_cache(maxsize=4096)  # a log says the same names in every line
 def _meaning(words: str, unit: str, separated: bool) -> str:
     """The longest tail of the words that is a name: `INFO root step` is `step`."""
-    parts = re.split(r"[ /.-]+", words.lower())
+    parts = _BETWEEN.split(words.lower())
     if unit:
-        parts += re.split(r"\W+", unit.lower().strip())
+        parts += _NO_WORD.split(unit.lower().strip())
     parts = [part for part in parts if part]
     for start in range(len(parts)):
         tail = "_".join(parts[start:])

@@ -10,7 +10,7 @@ from typing import Any
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import Evidence
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.metrics.numbers import NAME, numbers
 from meshwright.diagnose.metrics.series import MOST_POINTS, TEXT, Metrics, Pauses, Point, Scale
 
@@ -39,15 +39,17 @@ _GC = re.compile(
 _SENTENCES = (
     (
         "kernels_per_step",
+        "kernel",
         re.compile(
             r"(\d[\d,]{1,9}) (?:small |tiny |CUDA )*kernels? (?:launches )?(?:per|a|each|every|/) ?"
             r"(?:training )?step",
             re.I,
         ),
     ),
-    ("gpu_busy", re.compile(r"GPU (?:is |was )?busy (?:about |only |for |~)*(\d{1,3}(?:\.\d+)?) ?%", re.I)),
-    ("utilization", re.compile(r"(?:Floating Point Utilization|MFU)\s*[:=]?\s*(\d{1,4}(?:\.\d+)?) ?%", re.I)),
-    ("step_seconds", re.compile(r"(?:Total )?step time\s*[:=]?\s*(\d{1,6}(?:\.\d+)?) ?s\b", re.I)),
+    ("gpu_busy", "busy", re.compile(r"GPU (?:is |was )?busy (?:about |only |for |~)*(\d{1,3}(?:\.\d+)?) ?%", re.I)),
+    ("utilization", "utilization", re.compile(r"Floating Point Utilization\s*[:=]?\s*(\d{1,4}(?:\.\d+)?) ?%", re.I)),
+    ("utilization", "mfu", re.compile(r"MFU\s*[:=]?\s*(\d{1,4}(?:\.\d+)?) ?%", re.I)),
+    ("step_seconds", "step time", re.compile(r"(?:Total )?step time\s*[:=]?\s*(\d{1,6}(?:\.\d+)?) ?s\b", re.I)),
 )  # fmt: skip
 _TOKENS = re.compile(r"expert[^\[\]]{0,60}\[(\s*\d[\d.,\s]{2,2000})\]", re.IGNORECASE)
 _VALIDATION = re.compile(r"\b(?:valid(?:ation)?|eval(?:uation)?|test)\b.{0,24}\bloss\b", re.IGNORECASE)
@@ -59,12 +61,12 @@ MOST_KEPT = 256
 def collect(line: Line, facts: Facts) -> str:
     """Adds what a line says of a step."""
     text, lower = line.text, line.text.lower()
-    if not any(hint in lower for hint in _HINTS):
+    if not holds(lower, _HINTS):
         return ""
     told = sentences(line, lower, facts.of(Pauses))
     if ("overflow" in lower or "loss scale" in lower or "persec" in lower) and _scale(line, facts):
         return "log"
-    if not any(hint in lower for hint in _SERIES):
+    if not holds(lower, _SERIES):
         return "log" if told else ""
     values = _json(text) if text.lstrip()[:1] == "{" else None
     if values is None:
@@ -160,17 +162,16 @@ def _float(text: str) -> float:
 def sentences(line: Line, lower: str, pauses: Pauses) -> bool:
     """Keeps numbers that people and profilers write in sentences; whether there was one."""
     before = len(pauses.collections) + len(pauses.said) + len(pauses.counts)
-    if not any(
-        hint in lower
-        for hint in ("gc", "gen", "collection", "kernel", "busy", "utilization", "mfu", "step time", "expert")
-    ):
+    collected = ("gc" in lower or "gen" in lower or "collection" in lower) and len(pauses.collections) < MOST_KEPT
+    hinted = [one for one in _SENTENCES if one[1] in lower and one[0] not in pauses.said]
+    if not collected and not hinted and "expert" not in lower:
         return False
     evidence = Evidence(line.path, line.text.strip()[:TEXT], line.number, rank=line.rank)
-    if (found := _GC.search(line.text)) and len(pauses.collections) < MOST_KEPT:
+    if collected and (found := _GC.search(line.text)):
         seconds = float(found[2] or found[1]) / (1000 if found[3].lower() == "ms" else 1)
         pauses.collections.append((seconds, evidence))
-    for name, pattern in _SENTENCES:
-        if name not in pauses.said and (said := pattern.search(line.text)) and len(said[1]) < 12:
+    for name, _, pattern in hinted:
+        if (said := pattern.search(line.text)) and len(said[1]) < 12:
             pauses.said[name] = (float(said[1].replace(",", "")), evidence)
     if "expert" in lower and (tokens := _TOKENS.search(line.text)) and len(pauses.counts) < MOST_KEPT:
         counts = tuple(float(one) for one in re.findall(r"\d{1,12}(?:\.\d{1,6})?", tokens[1])[:1024])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.network.nccl_facts import MOST, Completion, Interface, Nccl, Segment
 
 _KEYS = ("NCCL", "RCCL", "NET/", "via ", "Using network", "/dev/shm", "iommu=pt")
@@ -48,7 +48,7 @@ _SHM = re.compile(
 def collect(line: Line, facts: Facts) -> str:
     """Takes what a line of NCCL says."""
     text = line.text
-    if not any(key in text for key in _KEYS):
+    if not holds(text, _KEYS):
         return ""
     known = facts.of(Nccl)
     before = known.lines

@@ -46,7 +46,7 @@ CONFIGURATION = (
     ),
     Signature(
         "ddp_unused_parameters",
-        "grad",
+        "receive grad",
         (
             r"Parameters? (?:indices )?which did not receive grad for rank (?P<rank>\d+): "
             r"(?P<names>.{1,160})"

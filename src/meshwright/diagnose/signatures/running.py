@@ -25,6 +25,21 @@ _NONE = r"(?! ?errors?\b)(?!\W{0,40}(?:0\b|N/A|None|no\b|not\b))"
 """After the name of a counter: what it counts is there. nvidia-smi -q and DCGM name every counter, mostly with 0."""
 _EARLIER = "The first error in time over all ranks; the log of the rank that ended first."
 
+
+def _card(key: str, pattern: str) -> Signature:
+    return Signature(
+        "network_error",
+        key,
+        pattern,
+        "A call to the network card failed.",
+        (*_LINK, "ulimit -l unlimited (locked memory) in the container."),
+        "NCCL src/misc/ibvwrap.cc",
+        confidence=POSSIBLE,
+        weight=3,
+        confirm="ibstat, ulimit -l, and ib_write_bw between two nodes.",
+    )
+
+
 RUNNING = (
     Signature(
         "hardware_fault",
@@ -67,20 +82,9 @@ RUNNING = (
         weight=2,
         confirm="nvidia-smi nvlink -e.",
     ),
-    Signature(
-        "network_error",
-        "ib",
-        (
-            r"NET/IB ?:.*(?:Got async event|port error|link down|LID change|GID (?:table|change))|"
-            r"Call to ibv_(?!open_device)\w+ failed|ibv_(?!open_device)\w+ (?:failed|error)|NCCL WARN.*RDMA.*fail"
-        ),
-        "A call to the network card failed.",
-        (*_LINK, "ulimit -l unlimited (locked memory) in the container."),
-        "NCCL src/misc/ibvwrap.cc",
-        confidence=POSSIBLE,
-        weight=3,
-        confirm="ibstat, ulimit -l, and ib_write_bw between two nodes.",
-    ),
+    _card("net/ib", r"NET/IB ?:.*(?:Got async event|port error|link down|LID change|GID (?:table|change))"),
+    _card("ibv_", r"ibv_(?!open_device)\w+ (?:failed|error)"),
+    _card("rdma", r"NCCL WARN.*RDMA.*fail"),
     Signature(
         "network_error",
         "connect",

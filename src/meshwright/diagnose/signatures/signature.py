@@ -48,17 +48,17 @@ class Table:
         self._by_key: dict[str, list[tuple[Late, Signature]]] = {}
         for one in signatures:
             self._by_key.setdefault(one.key, []).append((Late(one.pattern, re.IGNORECASE), one))
+        self._keys = tuple(self._by_key)
 
     def look(self, line: Line, found: Matches) -> None:
         """Adds what the line says to `found`."""
         lower = line.text.lower()
-        for key, patterns in self._by_key.items():
-            if key in lower:
-                for pattern, one in patterns:
-                    if pattern.search(line.text):
-                        lines = found.of.setdefault(one, [])
-                        if len(lines) < MOST_LINES:
-                            lines.append(line)
+        for key in [key for key in self._keys if key in lower]:
+            for pattern, one in self._by_key[key]:
+                if pattern.search(line.text):
+                    lines = found.of.setdefault(one, [])
+                    if len(lines) < MOST_LINES:
+                        lines.append(line)
 
 
 def findings(found: Matches) -> Iterable[Finding]:

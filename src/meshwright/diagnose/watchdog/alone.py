@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from meshwright.diagnose.ends.facts import Ends
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, LIKELY, POSSIBLE, WARNING, Finding
 from meshwright.diagnose.watchdog.desync import BRANCH, GRADIENTS, STEPS, TRACE, find_desync, is_small
@@ -152,8 +153,11 @@ def _bare(groups: Sequence[Table], known: Watchdog, facts: Facts) -> Iterator[Fi
     everyone = set(range(known.world)) or {rank for given in facts.inputs for rank in given.ranks}
     silent = sorted(everyone - present) if len(groups) == 1 and groups[0].group.key in ("", "default") else []
     suspects = tuple(silent) if silent and 2 * len(silent) < len(everyone) else ()
+    dead = sorted(facts.of(Ends).died() - present)
     told_of = f" {ranks_text(suspects).capitalize()} printed none: look there first." if suspects else ""
-    absent = "" if suspects else " No line tells who did not come."
+    if dead:
+        suspects, told_of = (), f" {ranks_text(dead).capitalize()} had ended by an error before: see there."
+    absent = "" if told_of else " No line tells who did not come."
     yield Finding(
         category, ERROR, POSSIBLE, suspects,
         f"{ranks_text(sorted(present)).capitalize() if present else 'A rank'} waited {one.limit_s:,.0f} s in "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.watchdog.facts import Doing, Watchdog
 
 SAVE, END, EVALUATION, DATA = "save", "end", "evaluation", "data"
@@ -79,7 +79,7 @@ def doing_of(line: Line) -> Doing | None:
         return None
     lower = line.text.lower()
     for kind, keys, pattern in _PHASES:
-        if any(key in lower for key in keys) and pattern.search(line.text):
+        if holds(lower, keys) and pattern.search(line.text):
             return Doing(line, kind)
     return None
 

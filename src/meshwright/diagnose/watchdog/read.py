@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.watchdog.agreement_lines import collect_agreement
 from meshwright.diagnose.watchdog.doing import collect_doing
 from meshwright.diagnose.watchdog.facts import Group, Place, State, Stuck, Timeout, Watchdog, add
@@ -50,17 +50,13 @@ _WORLD = re.compile(
 def collect(line: Line, facts: Facts) -> str:
     """Takes what a line says of a hang."""
     known, text = facts.of(Watchdog), line.text
-    if any(key in text for key in _KEYS) and _of_watchdog(line, known):
+    if holds(text, _KEYS) and _of_watchdog(line, known):
         return KIND
-    if (
-        any(key in text for key in _CLOSED_KEYS)
-        and _CLOSED.search(text)
-        and not any(key in text for key in _STORE_KEYS)
-    ):
+    if holds(text, _CLOSED_KEYS) and _CLOSED.search(text) and not holds(text, _STORE_KEYS):
         add(known.closed, line)
         return KIND
     collect_doing(line, known)
-    if any(key in text for key in _WORLD_KEYS) and (found := _WORLD.search(text)):
+    if holds(text, _WORLD_KEYS) and (found := _WORLD.search(text)):
         known.world = max(known.world, *(int(one) for one in found.groups() if one))
     return ""
 

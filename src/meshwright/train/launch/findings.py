@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from meshwright.diagnose.described.topic import DESCRIBED
 from meshwright.diagnose.diagnosis import diagnose
 from meshwright.diagnose.finding import ERROR, Finding
 from meshwright.diagnose.recorder.topic import RECORDER
@@ -20,7 +19,7 @@ def findings_of(folder: Path, *, hangs: bool) -> tuple[Finding, ...]:
 
     `hangs`: no rank failed by itself. That others wait for one that did is no news, and dumps are not read then.
     """
-    topics = [one for one in TOPICS if one is not DESCRIBED and (hangs or one is not RECORDER)]
+    topics = [one for one in TOPICS if not one.last_resort and (hangs or one is not RECORDER)]
     try:
         found = diagnose([folder], topics).findings
     except RequestError:  # nothing there that can be read

@@ -1,0 +1,97 @@
+"""Rules on ends whose reason no other rule knows."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+
+from meshwright.diagnose.ends.facts import Ends, Exit, Raised
+from meshwright.diagnose.facts import Facts
+from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding
+
+CATEGORY = "unknown"
+"""None of the known kinds."""
+NEAR = 40
+"""Lines of its rank after an exception that ended the process: what libraries print when they are taken down."""
+KNOWN_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGABRT)
+"""Signals that others send, or that a watchdog raises: other rules tell of them, or they are no cause."""
+_CONFIRM = "The log of that rank from the traceback on; whether it fails at the same place again."
+
+
+def find_exceptions(facts: Facts) -> Iterator[Finding]:
+    """The exceptions that ended a process and are evidence of nothing else, the earliest first."""
+    ends = facts.of(Ends)
+    own = [one for one in ends.raised if one.traced and _is_last(one, ends) and not _is_known(one, facts)]
+    by_text: dict[tuple[str, str, str], list[Raised]] = {}
+    for one in own:
+        by_text.setdefault((one.kind, one.said, one.frame), []).append(one)
+    for same in by_text.values():
+        yield _exception(same)
+
+
+def _is_last(one: Raised, ends: Ends) -> bool:
+    """Whether its rank printed hardly a line after it: what is caught and logged does not end a process."""
+    return ends.last.get((one.line.path, one.line.rank), one.line.number) - one.line.number <= NEAR
+
+
+def _is_known(one: Raised, facts: Facts) -> bool:
+    return one.line.path in facts.explained or (one.line.path, one.line.number) in facts.cited
+
+
+def _exception(same: Sequence[Raised]) -> Finding:
+    first = same[0]
+    ranks = tuple(sorted({one.line.rank for one in same if one.line.rank is not None}))
+    who = "A process" if not ranks else f"Rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
+    where = f" ({first.frame})" if first.frame else ""
+    return Finding(
+        CATEGORY, ERROR, LIKELY, ranks,
+        f"{who} ended with {first.kind}{f': {first.said[:160]}' if first.said else ''}{where}. That is an error of the "
+        "program or its data, of no kind that is known here.",
+        tuple(Evidence(one.line.path, one.line.text.strip()[:400], one.line.number, rank=one.line.rank)
+              for one in same[:8]),
+        _CONFIRM, ("Mend what the traceback shows. Timeouts and closed connections of other ranks follow from it.",),
+        min((one.line.when for one in same if one.line.when is not None), default=None), weight=-1,
+    )  # fmt: skip
+
+
+def find_exits(facts: Facts) -> Iterator[Finding]:
+    """The process that the launcher saw fail first, where its log does not say why."""
+    ends = facts.of(Ends)
+    told = {one.line.rank for one in ends.raised}
+    for one in ends.exits:
+        known = one.rank in told or None in told or one.line.path in facts.explained
+        if not known and -one.code not in KNOWN_SIGNALS:
+            yield _exit(one)
+
+
+def _exit(one: Exit) -> Finding:
+    by = f"signal {-one.code}{_name(-one.code)}" if one.code < 0 else f"exit code {one.code}"
+    who = "A process" if one.rank is None else f"Rank {one.rank}"
+    return Finding(
+        CATEGORY, ERROR, POSSIBLE, () if one.rank is None else (one.rank,),
+        f"{who} failed first, by {by}, and no line that was read says why.",
+        (Evidence(one.line.path, one.line.text.strip()[:400], one.line.number, rank=one.rank),),
+        f"The log of {who.lower()}; a core dump, where a signal ended it; dmesg of its node.",
+        ("Run with PYTHONFAULTHANDLER=1, and let torchrun keep all logs: --log-dir, --tee 3.",), weight=-1,
+    )  # fmt: skip
+
+
+def _name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:
+        return ""
+
+
+def find_limits(facts: Facts) -> Iterator[Finding]:
+    """A scheduler ended the job: what follows is no fault."""
+    lines = facts.of(Ends).limits
+    if lines:
+        first = lines[0]
+        yield Finding(
+            CATEGORY, WARNING, CERTAIN, (), "The scheduler ended the job: at its time limit, for another job, or as a "
+            "node failed. Ends of processes and closed connections after that are consequences.",
+            tuple(Evidence(one.path, one.text.strip()[:400], one.number) for one in lines[:4]),
+            "sacct -j JOB --format=State,Elapsed,Timelimit", ("Save checkpoints often enough, and resume.",),
+            first.when,
+        )  # fmt: skip
