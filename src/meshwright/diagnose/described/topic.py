@@ -15,6 +15,8 @@ from meshwright.diagnose.topic import Topic
 
 LONGEST_NOTE = 200
 """Lines. A longer text is a log, whose words are a program's."""
+SHORT = 6
+"""Lines up to which a sentence need not complain to be read as one."""
 QUOTED, MOSTLY = 15, 0.5
 """People quote a few lines of a log; of a longer text, at least this share must be sentences."""
 FEW = 4
@@ -65,7 +67,8 @@ def _complains(texts: list[str], lines: int, known: bool) -> bool:
         return False
     if known:
         return any(complaint().search(text) and plain_words(text) >= MANY_WORDS for text in sentences)
-    return any(plain_words(text) >= MANY_WORDS for text in sentences) or bool(complaint().search("\n".join(texts)))
+    told_in_full = lines <= SHORT and any(plain_words(text) >= MANY_WORDS for text in sentences)
+    return told_in_full or bool(complaint().search("\n".join(texts)))
 
 
 def plain_words(text: str) -> int:
@@ -84,7 +87,7 @@ def is_sentence(text: str) -> bool:
 def _rule(facts: Facts) -> Iterator[Finding]:
     kinds = {one.path: one.kind for one in facts.inputs}
     for path, lines in facts.of(Notes).lines.items():
-        if path in facts.explained:
+        if path in facts.explained or "metrics" in kinds.get(path, ""):
             continue
         own = [line for line in lines if (path, line.number) not in facts.cited and not _MACHINE.search(line.text)]
         texts = [_PREFIX.sub("", line.text) for line in own]
