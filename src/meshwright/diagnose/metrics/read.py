@@ -90,9 +90,9 @@ def add(facts: Facts, line: Line, values: dict[str, float]) -> None:
     kept = {name: value for name, value in values.items() if name not in ("rank", "step")}
     last = run.points[-1] if run.points else None
     if last is not None and last.step == int(step) and not kept.keys() & last.values.keys() and "step" in values:
-        run.points[-1] = Point(last.step, {**last.values, **kept}, last.line, last.text, last.when)
+        run.points[-1] = Point(last.step, {**last.values, **kept}, last.line, last.text, last.year)
     else:
-        run.points.append(Point(int(step), kept, line.number, line.text.strip()[:TEXT], line.when))
+        run.points.append(Point(int(step), kept, line.number, line.text.strip()[:TEXT], line.year))
 
 
 def _json(text: str) -> dict[str, float] | None:
@@ -144,7 +144,7 @@ def _scale(line: Line, facts: Facts) -> bool:
         and 0 < before < math.inf
         and not (last and (last.before, last.after) == (before, after) and last.line == line.number - 1)
     ):
-        run.scales.append(Scale(before, after, line.number, line.text.strip()[:TEXT], len(run.points), line.when))
+        run.scales.append(Scale(before, after, line.number, line.text.strip()[:TEXT], len(run.points), line.year))
     return True
 
 

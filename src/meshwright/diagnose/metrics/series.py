@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import Evidence
+from meshwright.diagnose.logs.line import time_of
 
 MOST_POINTS = 100_000
 """Steps kept of one run: its whole history, for nearly all."""
@@ -24,7 +25,13 @@ class Point:
     values: Mapping[str, float]
     line: int | None
     text: str
-    when: float | None = None
+    year: int
+    """Of the file, for `when`."""
+
+    @property
+    def when(self) -> float | None:
+        """As a line's; it is seldom asked for."""
+        return time_of(self.text, self.year)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,12 @@ class Scale:
     text: str
     point: int
     """Steps that had been printed by then."""
-    when: float | None = None
+    year: int
+
+    @property
+    def when(self) -> float | None:
+        """As a line's."""
+        return time_of(self.text, self.year)
 
 
 @dataclass
