@@ -13,8 +13,14 @@ def lines_of(one: Finding) -> Iterator[str]:
     yield f"   {one.severity}, {one.confidence}: {one.category}"
     for evidence in one.evidence:
         place = evidence.path + (f":{evidence.line}" if evidence.line else "")
-        yield f"   · {place}: {evidence.text}"
+        yield f"   · {_one_line(place)}: {_one_line(evidence.text)}"
     if one.confirm:
         yield f"   To confirm: {one.confirm}"
     for change in one.change:
         yield f"   Change: {change}"
+
+
+def _one_line(text: str) -> str:
+    """A file's name or a log's text without what would move the cursor or begin a line."""
+    text = text.replace("\t", " ")
+    return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)
