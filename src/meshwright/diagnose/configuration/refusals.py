@@ -70,13 +70,18 @@ def refusal_in(line: Line) -> Refusal | None:
     if found := _TOTAL.search(text):
         return _made(line, "world_product", int(found[2]), (int(found[1]),), "the parallelism configuration")
     where = max(text.find("divisible"), text.find("multiple of"))
-    if where >= 0 and (found := _REFUSED.search(text[max(where - 200, 0) : where + 300])):
+    if where >= 0 and (found := _REFUSED.search(_squeezed(text[max(where - 200, 0) : where + 300]))):
         divisors = [(words or "", int(number)) for words, number in _FACTOR.findall(_clause(found["rest"]))][:4]
         if divisors and all(number > 0 for _, number in divisors):
             words = " ".join(words for words, _ in divisors).strip(" ,.(")
             kind = _kind(found["subject"] or "", words)
             return _made(line, kind, int(found[2]), tuple(number for _, number in divisors), words)
     return None
+
+
+def _squeezed(text: str) -> str:
+    """The text with one blank between words: a long row of blanks would be tried at each of them."""
+    return " ".join(text.split())
 
 
 def _clause(rest: str) -> str:

@@ -18,7 +18,7 @@ from meshwright.diagnose.logs.line import Line
 
 HINTS = ("DP world size of", "value from checkpoint", "size mismatch for", "size of tensor a")
 _DP = re.compile(r"DP world size of (\d+) but the current world size is (\d+)")
-_ARGUMENT = re.compile(r"(\w+) value from checkpoint \((\w+)\) is not equal to [\w ]*?\((\w+)\)")
+_ARGUMENT = re.compile(r"(?<!\w)(\w{1,80}+) value from checkpoint \((\w+)\) is not equal to [\w ]*?\((\w+)\)")
 _SHAPES = re.compile(
     r"size mismatch for ([\w.]+): copying a param with shape torch\.Size\(\[([\d, ]+)\]\) from checkpoint, "
     r"the shape in current model is torch\.Size\(\[([\d, ]+)\]\)"

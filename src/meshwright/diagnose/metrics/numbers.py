@@ -46,7 +46,7 @@ NAME = {word: name for name, words in WORDS.items() for word in words.split()}
 _NUMBER = r"[+-]?(?:\d[\d_,]*\.?\d*(?:[eE][+-]?\d{1,4})?|\.\d+(?:[eE][+-]?\d{1,4})?|nan|inf(?:inity)?)"
 _PAIR = re.compile(
     r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z]\w{0,60}+(?:[ /.-][A-Za-z]\w{0,60}+){0,6})"
-    r"(?P<between>\s*(?:\((?P<unit>[^()]{1,20})\))?[\"']?\s*(?:[:=]\s*[\"']?\[?|\s)\s*(?:tensor\()?)"
+    r"(?P<between>\s*+(?:\((?P<unit>[^()]{1,20})\))?[\"']?\s*+(?:[:=]\s*+[\"']?\[?\s*+|(?<=\s))(?:tensor\()?)"
     rf"(?P<value>{_NUMBER})[\"'\]]?\s?"
     r"(?P<after>/\s*\d[\d,]*|%|[KMGTB]i?B?\b|ms\b|s\b)?",
     re.IGNORECASE,

@@ -29,7 +29,7 @@ _SCALE = re.compile(
 )
 _ITERATION = re.compile(r"[Gg]rad overflow on iteration:? (\d{1,9})")
 _TIMER = re.compile(
-    r"(?:\d+/(\d{1,9}),? |global_step=(\d{1,9}), |step=(\d{1,9}), ).{0,80}?(?:SamplesPerSec|samples/sec)", re.IGNORECASE
+    r"(?:\d/(\d{1,9}),? |global_step=(\d{1,9}), |step=(\d{1,9}), ).{0,80}?(?:SamplesPerSec|samples/sec)", re.IGNORECASE
 )
 _GC = re.compile(
     r"(?:gen(?:eration)?[ -]?2\b|full (?:garbage )?collection|\bgc(?:\.collect)?\b|garbage collection).{0,60}?"
