@@ -1,10 +1,13 @@
-"""A Finding in lines of plain text."""
+"""A Finding in lines of plain text, and ranks in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from meshwright.diagnose.finding import Finding
+
+MOST = 12
+"""Ranks that are shown."""
 
 
 def lines_of(one: Finding) -> Iterator[str]:
@@ -24,3 +27,11 @@ def _one_line(text: str) -> str:
     """A file's name or a log's text without what would move the cursor or begin a line."""
     text = text.replace("\t", " ")
     return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 1, 2`."""
+    unique = sorted(set(ranks))
+    if len(unique) == 1:
+        return f"rank {unique[0]}"
+    return f"ranks {', '.join(map(str, unique[:MOST]))}{', …' if len(unique) > MOST else ''}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from meshwright.diagnose.finding import Evidence
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.line import Line, holds
 
 _HINTS = ("divisible", "multiple of", "!=", "does not match num_", "not equal to ")
@@ -107,5 +108,4 @@ def _made(line: Line, kind: str, number: int, factors: tuple[int, ...], words: s
     by = prod(factors)
     if number > 10**12 or abs(by) > 10**12:
         return None
-    evidence = Evidence(line.path, line.text.strip()[:400], line.number, rank=line.rank)
-    return Refusal(kind, number, by, factors, words, evidence, line.when)
+    return Refusal(kind, number, by, factors, words, evidence(line), line.when)
