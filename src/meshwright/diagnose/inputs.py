@@ -35,7 +35,8 @@ def read_inputs(paths: Sequence[Path], topics: Sequence[Topic], progress: Progre
     gc.disable()
     try:
         total, done = sum(size_of(path) for path in paths), 0
-        for source in (one for path in paths for one in sources(path)):
+        seen: set[tuple[int, int]] = set()
+        for source in (one for path in paths for one in sources(path, seen)):
             progress(done, total)
             facts.inputs.append(_read(source, topics, facts))
             done += source.size

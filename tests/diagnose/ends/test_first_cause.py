@@ -118,3 +118,11 @@ def test_a_job_at_its_time_limit_is_told_to_be_so(tmp_path: Path) -> None:
     )
     first = diagnose([tmp_path]).findings[0]
     assert (first.category, first.confidence, "time limit" in first.cause) == ("unknown", CERTAIN, True)
+
+
+@pytest.mark.parametrize(
+    "words", ["Exception ignored in: <function __del__ at 0x7f>", "Error in atexit._run_exitfuncs:"]
+)
+def test_an_exception_that_python_ignores_is_no_end(tmp_path: Path, words: str) -> None:
+    (tmp_path / "rank_0.log").write_text(f"{steps(0)}[rank0]: {words}\n{KEY_ERROR.replace('{r}', '0')}")
+    assert [one for one in diagnose([tmp_path]).findings if one.severity != INFO] == []

@@ -6,7 +6,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshwright.diagnose.finding import Evidence
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory.oom import Oom
 from meshwright.diagnose.memory.place import Place
@@ -103,8 +102,3 @@ class MemoryFacts:
     told: list[Told] = field(default_factory=list)
     listings: list[tuple[Line, Any]] = field(default_factory=list)
     """Segments of an allocator that somebody printed."""
-
-
-def evidence(line: Line, text: str = "") -> Evidence:
-    """A line of a log as evidence."""
-    return Evidence(line.path, (text or line.text).strip()[:400], line.number, rank=line.rank)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Evidence, Finding
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.memory.capacity import savings, state_of
-from meshwright.diagnose.memory.facts import Failure, MemoryFacts, evidence
+from meshwright.diagnose.memory.facts import Failure, MemoryFacts
 from meshwright.diagnose.memory.verdict import Surroundings, Verdict, verdicts
 
 MOST_JUDGED = 256

@@ -82,14 +82,14 @@ RUNNING = (
         weight=2,
         confirm="nvidia-smi nvlink -e.",
     ),
-    _card("net/ib", r"NET/IB ?:.*(?:Got async event|port error|link down|LID change|GID (?:table|change))"),
+    _card("net/ib", r"NET/IB ?:.{0,200}(?:Got async event|port error|link down|LID change|GID (?:table|change))"),
     _card("ibv_", r"ibv_(?!open_device)\w+ (?:failed|error)"),
-    _card("rdma", r"NCCL WARN.*RDMA.*fail"),
+    _card("rdma", r"NCCL WARN.{0,200}RDMA.{0,200}fail"),
     Signature(
         "network_error",
         "connect",
         (
-            r"(?:socketStartConnect|socketPollConnect|Call to connect|NCCL WARN.*connect).*(?:refused|"
+            r"(?:socketStartConnect|socketPollConnect|Call to connect|NCCL WARN.{0,120}?connect).{0,200}(?:refused|"
             r"timed out|No route to host|unreachable)|No route to host|Network is unreachable"
         ),
         "A rank cannot reach another one over the network.",
@@ -193,7 +193,7 @@ RUNNING = (
     Signature(
         "alloc_retries",
         "cache flushes",
-        r"(?P<n>\d+) pytorch allocator cache flushes since last step",
+        r"(?P<n>\d{1,9}) pytorch allocator cache flushes since last step",
         (
             "The allocator emptied its cache in a step ({n} times): memory is so short that time is "
             "lost in cudaFree and cudaMalloc."

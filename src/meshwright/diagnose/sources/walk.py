@@ -51,11 +51,15 @@ class Source:
     """Why it could not be opened."""
 
 
-def sources(path: Path) -> Iterator[Source]:
-    """The files below `path` in the order of their names."""
+def sources(path: Path, seen: set[tuple[int, int]] | None = None) -> Iterator[Source]:
+    """The files below `path` in the order of their names, but none that was `seen` (device, inode), as by a link."""
+    seen = set() if seen is None else seen
     for file in _files(path):
         try:
             about = file.stat()
+            if (about.st_dev, about.st_ino) in seen:
+                continue
+            seen.add((about.st_dev, about.st_ino))
             stream = file.open("rb")
         except OSError as error:
             yield Source(str(file), None, b"", 0.0, 0, error.strerror or "cannot be opened")
@@ -75,7 +79,8 @@ def size_of(path: Path) -> int:
 
 def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
-        yield from (file for file in sorted(path.rglob("*")) if file.is_file())
+        # A link comes after the file that it may lead to.
+        yield from (file for file in sorted(path.rglob("*"), key=lambda one: (one.is_symlink(), one)) if file.is_file())
     else:
         yield path
 
