@@ -60,8 +60,21 @@ def find_exits(facts: Facts) -> Iterator[Finding]:
     told = {one.line.rank for one in ends.raised}
     for one in ends.exits:
         known = one.rank in told or None in told or one.line.path in facts.explained
-        if not known and -one.code not in KNOWN_SIGNALS:
+        if not known and -one.code == signal.SIGKILL:
+            yield _killed(one)
+        elif not known and -one.code not in KNOWN_SIGNALS:
             yield _exit(one)
+
+
+def _killed(one: Exit) -> Finding:
+    who = "A process" if one.rank is None else f"Rank {one.rank}"
+    return Finding(
+        "host_oom", ERROR, POSSIBLE, () if one.rank is None else (one.rank,),
+        f"{who} was killed (SIGKILL) and could not say why: the kernel does so when host memory runs out, a scheduler "
+        "or a person may, too.",
+        (evidence(one.line, one.rank),), "dmesg of its node for 'Killed process'; sacct, if Slurm ran it.",
+        ("Less host memory: fewer loader workers, weights that one rank loads and sends, a larger container.",),
+    )  # fmt: skip
 
 
 def _exit(one: Exit) -> Finding:

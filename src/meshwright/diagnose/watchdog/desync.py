@@ -7,7 +7,7 @@ whose last number is below that in which others wait never entered it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Finding
@@ -70,11 +70,16 @@ def _differing(table: Table) -> Iterator[Finding]:
             "rank_conditional_collective" if branch else "mismatched_collectives", ERROR,
             # That they differ is shown; which branch led there is not.
             POSSIBLE if branch else CERTAIN if table.sure else LIKELY, odd,
-            f"At number {sequence} of {table.group.title} the ranks run different collectives: {ranks_text(odd)} "
-            f"{told(one)}, {'the others' if majority else 'another'} {told(other)}.",
+            f"At number {sequence} of {table.group.title} the ranks run different collectives: "
+            + (f"{ranks_text(odd)} {told(one)}, the others {told(other)}." if majority else f"{_each(by_rank)}."),
             tuple(evidence(one.line, rank) for rank, one in sorted(by_rank.items())[:8]),
             TRACE, BRANCH if branch else SAME, earliest(one.line for one in by_rank.values()), weight=3,
         )  # fmt: skip
+
+
+def _each(by_rank: Mapping[int, Timeout]) -> str:
+    """Rank by rank, where no majority says who is odd."""
+    return ", ".join(f"rank {rank} {told(one)}" for rank, one in sorted(by_rank.items())[:8])
 
 
 def _behind(table: Table, known: Watchdog) -> Iterator[Finding]:
