@@ -26,6 +26,8 @@ class Facts:
     """All that was found. `of(Kind)` is the one object of a class that holds facts; it is made at the first call."""
 
     inputs: list[Input] = field(default_factory=list)
+    last_lines: dict[int, tuple[str, int, str]] = field(default_factory=dict)
+    """Path, number and text of the last line that each rank has logged."""
     settings: list[str] = field(default_factory=list)
     """Texts of small configurations: the circumstances of what a person describes."""
     explained: set[str] = field(default_factory=set)

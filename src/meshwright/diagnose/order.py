@@ -8,6 +8,11 @@ from dataclasses import replace
 from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
 
 MOST_EVIDENCE = 8
+HANGS = frozenset({
+    "rank_conditional_collective", "uneven_inputs", "mismatched_collectives", "p2p_ordering", "compile_skew",
+    "long_non_collective_section", "watchdog_heartbeat", "concurrent_communicators",
+})  # fmt: skip
+"""Categories that are one incident, seen in dumps or in logs, if they name the same ranks."""
 _SEVERITY = {ERROR: 0, WARNING: 1, INFO: 2}
 _CONFIDENCE = {CERTAIN: 0, LIKELY: 1, POSSIBLE: 2}
 
@@ -23,10 +28,18 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     for one in sorted(_merged(findings), key=_key):
         # Two rules that read the same line say the same in other words: the first is the surer, or knows more.
         lines = {(one.category, seen.path, seen.line) for seen in one.evidence if seen.line is not None}
-        if not lines or not lines <= told:
+        if not (lines and lines <= told) and not any(_repeats(one, before) for before in kept):
             kept.append(one)
         told |= lines
     return tuple(kept)
+
+
+def _repeats(one: Finding, before: Finding) -> bool:
+    """Whether `one` tells again, less surely, of the hang that `before` tells of."""
+    both_hang = one.category in HANGS and before.category in HANGS
+    return (
+        both_hang and bool(one.ranks) and one.ranks == before.ranks and before.confidence == CERTAIN != one.confidence
+    )
 
 
 def _key(one: Finding) -> tuple[int, int, int, int, float]:

@@ -8,6 +8,8 @@ from meshwright.diagnose.finding import Finding
 
 MOST = 12
 """Ranks that are shown."""
+LONGEST = 200
+"""Characters of a line of evidence; `--json` has all of them."""
 
 
 def lines_of(one: Finding) -> Iterator[str]:
@@ -16,7 +18,8 @@ def lines_of(one: Finding) -> Iterator[str]:
     yield f"   {one.severity}, {one.confidence}: {one.category}"
     for evidence in one.evidence:
         place = evidence.path + (f":{evidence.line}" if evidence.line else "")
-        yield f"   · {_one_line(place)}: {_one_line(evidence.text)}"
+        text = evidence.text if len(evidence.text) <= LONGEST else f"{evidence.text[:LONGEST]}…"
+        yield f"   · {_one_line(place)}: {_one_line(text)}"
     if one.confirm:
         yield f"   To confirm: {one.confirm}"
     for change in one.change:

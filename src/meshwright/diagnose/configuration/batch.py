@@ -81,8 +81,9 @@ def _share(launched: int, fitting: int) -> int:
 def _wrong_world(refusal: Refusal, fitting: int, seen: int, launched: int) -> Finding:
     by = f", and {launched} were launched" if launched else ""
     return Finding(
-        "world_size_layout", ERROR, CERTAIN if launched == fitting else LIKELY if seen == 1 else POSSIBLE, (),
-        f"The framework sees a data-parallel world of {seen}; the batch sizes hold with {fitting}{by}.",
+        "batch_config", ERROR, CERTAIN if launched == fitting else LIKELY if seen == 1 else POSSIBLE, (),
+        "The batch equation does not hold, since the framework "
+        f"sees a data-parallel world of {seen}; the batch sizes hold with {fitting}{by}.",
         (refusal.evidence,), "Print torch.distributed.get_world_size() where the configuration is read.",
         (
             "Start the job with its launcher (torchrun, deepspeed, accelerate launch), and create the process group "

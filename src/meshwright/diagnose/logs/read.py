@@ -64,6 +64,7 @@ def read_log(stream: BinaryIO, path: str, head: bytes, modified: float, topics: 
             continue
         if line.rank is not None:
             ranks.add(line.rank)
+            facts.last_lines[line.rank] = (path, line.number, line.text)
         if like_log < 1 and _LOG.search(line.text):
             like_log += 1
         for trigger, collect in asked:

@@ -98,7 +98,8 @@ def _unexplained(exits: Sequence[Kill], found: MemoryFacts) -> Iterator[Finding]
     )
     yield _finding(
         f"A process was killed (SIGKILL) {told}, as the kernel does when host memory runs out.",
-        LIKELY if loading and not found.other_exits else POSSIBLE, 2 if not found.other_exits else 0, exits, found,
+        # An exit code alone does not say who sent the signal: the kernel's log does.
+        POSSIBLE, 2 if not found.other_exits else 0, exits, found,
         found.loading[-1:] if loading else found.growing[:1], consequence=bool(found.other_exits),
     )  # fmt: skip
 

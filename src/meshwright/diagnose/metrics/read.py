@@ -53,6 +53,8 @@ _SENTENCES = (
 )  # fmt: skip
 _TOKENS = re.compile(r"expert[^\[\]]{0,60}\[(\s*\d[\d.,\s]{2,2000})\]", re.IGNORECASE)
 _VALIDATION = re.compile(r"\b(?:valid(?:ation)?|eval(?:uation)?|test)\b.{0,24}\bloss\b", re.IGNORECASE)
+_METERS = re.compile(r"\bTime\s+[\d.]+ \(\s*([\d.]+)\)\s+Data\s+[\d.]+ \(\s*([\d.]+)\)")
+"""Means over the epoch so far of a step and of what it waited for data (pytorch/examples imagenet/main.py, timm)."""
 MOST_KEPT = 256
 
 
@@ -71,6 +73,8 @@ def collect(line: Line, facts: Facts) -> str:
         values = numbers(text)
         if "loss" in values and ("val" in lower or "test" in lower) and _VALIDATION.search(text):
             values["eval_loss"] = values.pop("loss")
+    if meters := _METERS.search(text):
+        values["seconds"], values["data_seconds"] = _float(meters[1]), _float(meters[2])
     has_step = "step" in values or "epoch" in values
     if not values.keys() & _PLAUSIBLE or not (has_step or "loss" in values):
         return "log" if told else ""

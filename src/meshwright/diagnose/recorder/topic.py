@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import Finding
+from meshwright.diagnose.finding import Evidence, Finding
 from meshwright.diagnose.recorder.read import Dump, DumpError, looks_like_dump, read_dump
 from meshwright.diagnose.recorder.rule import find_hangs
 from meshwright.diagnose.recorder.waits import members
@@ -37,7 +37,18 @@ def _read(parsed: Any, path: str, facts: Facts) -> int:
 
 def _hangs(facts: Facts) -> list[Finding]:
     dumps = facts.of(Dumps).all()
-    return find_hangs(dumps) if dumps else []
+    return [_with_log(one, facts) for one in find_hangs(dumps)] if dumps else []
+
+
+def _with_log(one: Finding, facts: Facts) -> Finding:
+    """… with the last line that each culprit has logged."""
+    said = [
+        Evidence(path, f"the last that rank {rank} logged: {text.strip()[:200]}", number, rank=rank)
+        for rank in one.ranks[:MOST_NAMED]
+        if rank in facts.last_lines
+        for path, number, text in [facts.last_lines[rank]]
+    ]
+    return replace(one, evidence=(*one.evidence, *said))
 
 
 def _checked(facts: Facts) -> Iterator[str]:

@@ -326,7 +326,7 @@ CONFIGURATION = (
         "The global batch is not micro-batch × accumulation × data-parallel ranks.",
         ("Choose a global batch that micro-batch × data-parallel ranks divides.",),
         "DeepSpeed deepspeed/runtime/config.py; Megatron-LM num_microbatches_calculator.py",
-        weight=2,
+        weight=1,
     ),
     Signature(
         "world_size_layout",
@@ -334,7 +334,7 @@ CONFIGURATION = (
         (
             r"world[_ ]?size.{0,60}(?:not|must be|should be) (?:evenly )?(?:be )?(?:divisible|a "
             r"multiple)|Invalid parallel dims|mesh should not be bigger than default world size|!= "
-            r"WORLD_SIZE|world[_ ]size.{0,40}does not match"
+            r"WORLD_SIZE|mpiSize == tp \* pp|world[_ ]size.{0,40}(?:does not match|is not equal to)"
         ),
         "The layout does not multiply to the number of processes.",
         (

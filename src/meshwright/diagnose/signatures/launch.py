@@ -102,11 +102,11 @@ LAUNCH = (
         "rendezvous",
         "timed out after",
         (
-            r"client socket has timed out after (?P<ms>\d+) ?ms while trying to connect to "
-            r"\(?(?P<host>[^,)]+), (?P<port>\d+)"
+            r"client socket has timed out after (?P<time>\d+ ?m?s) while trying to connect to "
+            r"\(?(?P<host>[^,)]+), (?P<port>[^)]+)"
         ),
         (
-            "Nobody answered at {host}, port {port}, in {ms} ms: the node that holds the store is "
+            "Nobody answered at {host}, port {port}, in {time}: the node that holds the store is "
             "not up, or not reachable."
         ),
         _MEET,
@@ -170,6 +170,16 @@ LAUNCH = (
     ),
     Signature(
         "device_mapping",
+        "no cuda",
+        r"no CUDA-capable device is detected|No CUDA GPUs are available",
+        "A process sees no GPU: none was given to it, or the driver does not answer.",
+        ("Ask the scheduler for GPUs (--gres, --gpus-per-node), and give them to the container (--gpus all, --nv).",),
+        "CUDA runtime, cudaErrorNoDevice",
+        weight=2,
+        confirm="nvidia-smi -L and CUDA_VISIBLE_DEVICES in that process.",
+    ),
+    Signature(
+        "device_mapping",
         "invalid device ordinal",
         r"invalid device ordinal",
         ("A process asks for a GPU that the node does not have or does not show: more processes than visible GPUs."),
@@ -214,7 +224,7 @@ LAUNCH = (
         "shm_too_small",
         "shm",
         (
-            r"Call to shm_open failed|failed to extend /dev/shm|/dev/shm.*No space left|"
+            r"Call to (?:shm_open|posix_fallocate) failed|failed to extend /dev/shm|/dev/shm.*No space left|"
             r"shm_open.*failed"
         ),
         "Shared memory (/dev/shm) is too small, full, or not writable.",

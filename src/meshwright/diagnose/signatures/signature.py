@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from meshwright.diagnose.finding import ERROR, LIKELY, Finding
 from meshwright.diagnose.logs.cited import earliest, evidence
+from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
 MOST_LINES = 64
@@ -39,16 +40,15 @@ class Matches:
     """Lines in which signatures were found."""
 
     of: dict[Signature, list[Line]] = field(default_factory=dict)
-    count: dict[Signature, int] = field(default_factory=dict)
 
 
 class Table:
     """Signatures, ready to be looked for."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
-        self._by_key: dict[str, list[tuple[re.Pattern[str], Signature]]] = {}
+        self._by_key: dict[str, list[tuple[Late, Signature]]] = {}
         for one in signatures:
-            self._by_key.setdefault(one.key, []).append((re.compile(one.pattern, re.IGNORECASE), one))
+            self._by_key.setdefault(one.key, []).append((Late(one.pattern, re.IGNORECASE), one))
         self._keys = tuple(self._by_key)
 
     def look(self, line: Line, found: Matches) -> None:
@@ -57,7 +57,6 @@ class Table:
         for key in [key for key in self._keys if key in lower]:
             for pattern, one in self._by_key[key]:
                 if pattern.search(line.text):
-                    found.count[one] = found.count.get(one, 0) + 1
                     lines = found.of.setdefault(one, [])
                     if len(lines) < MOST_LINES:
                         lines.append(line)

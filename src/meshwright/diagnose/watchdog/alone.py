@@ -80,7 +80,7 @@ def _long_section(known: Watchdog) -> Iterator[Finding]:
     """One process was still at its data when the others' first collective ran out of time."""
     first = [one for one in known.timeouts if one.sequence is None or one.sequence <= FIRST]
     busy = [
-        one for kept in known.doing.values() for one in kept[-1:]
+        one for kept in known.doing.values() for one in kept
         if one.kind == DATA and any(_before(one, timeout) for timeout in first)
     ]  # fmt: skip
     if not first or not busy:
@@ -179,7 +179,8 @@ def _usual(one: Timeout) -> tuple[str, tuple[str, ...]]:
 def _before(doing: Doing, timeout: Timeout) -> bool:
     """Whether a phase is the one in which the timeout fell."""
     if doing.line.path == timeout.line.path:
-        return 0 < timeout.line.number - doing.line.number <= NEAR
+        # A progress bar has no line end: what interrupts it stands behind it.
+        return 0 <= timeout.line.number - doing.line.number <= NEAR
     if doing.line.when is None or timeout.line.when is None:
         return False
     return doing.line.when <= timeout.line.when <= doing.line.when + 2 * timeout.limit_s

@@ -16,8 +16,8 @@ _BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*[\d.,]+\w*/[\d.,?]+\w* \[((?:\d+:)?\d{
 _TRAINS = re.compile(r"loss|epoch|step|train", re.IGNORECASE)
 _DATA_UNIT = re.compile(r"\b[kMGT]?i?B/s|(?:examples|files|docs|samples|rows|lines)/s|[kMG]B/s", re.IGNORECASE)
 _DATA_TEXT = re.compile(
-    r"\b(?:tokeniz|pre-?process|running tokenizer|building (?:dataset|index)|generating \w+ split|download|indexing"
-    r"|map\b|filter\b|grouping texts|packing|caching|loading dataset)",
+    r"\b(?:tokeniz|pre-?process|prepar|running tokenizer|building (?:dataset|index)|generating \w+ split|download"
+    r"|indexing|map\b|filter\b|grouping texts|packing|caching|loading dataset)",
     re.IGNORECASE,
 )
 _ENDS = (
