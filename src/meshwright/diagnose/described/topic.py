@@ -39,7 +39,7 @@ _MACHINE = re.compile(
     r"^\s*(?:Collecting|Downloading|Requirement already|Installing collected|Successfully (?:un)?installed) |"
     r":\d+: \w*Warning: |^\s*\|.*\|\s*$|^\s*\{\"|^\s*(?:Normal|Warning)\s+\w+\s+\d+[smhd]\s|"
     r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|^wandb: |\brequires \S+[=<>]=|^\[notice\]|^\s*[IWE]\d{4} \d\d:\d\d|"
-    r"\berrors?(?: count)? *[:=] *0\s*$"
+    r"^\s*(?:INFO|DEBUG|WARNING|ERROR) \d\d-\d\d \d\d:|\berrors?(?: count)? *[:=] *0\s*$"
 )
 """Lines that only programs write."""
 FEWEST_WORDS, MANY_WORDS, PLAIN = 4, 7, 0.4
