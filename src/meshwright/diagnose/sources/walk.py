@@ -51,7 +51,9 @@ class Source:
     """Why it could not be opened."""
 
 
-def sources(path: Path, seen: set[tuple[int, int]] | None = None) -> Iterator[Source]:
+def sources(
+    path: Path, seen: set[tuple[int, int]] | None = None, on_read: Callable[[int], None] = lambda size: None
+) -> Iterator[Source]:
     """The files below `path` in the order of their names, but none that was `seen` (device, inode), as by a link."""
     seen = set() if seen is None else seen
     for file in _files(path):
@@ -60,7 +62,7 @@ def sources(path: Path, seen: set[tuple[int, int]] | None = None) -> Iterator[So
             if (about.st_dev, about.st_ino) in seen:
                 continue
             seen.add((about.st_dev, about.st_ino))
-            stream = file.open("rb")
+            stream = io.BufferedReader(_Counted(file, on_read), HEAD)
         except OSError as error:
             yield Source(str(file), None, b"", 0.0, 0, error.strerror or "cannot be opened")
             continue
@@ -131,6 +133,19 @@ def _zip(path: str, stream: BinaryIO, modified: float, depth: int) -> Iterator[S
 def _is_torch_archive(head: bytes) -> bool:
     """What torch.save writes is a zip too, and no archive of a job's files."""
     return b"/data.pkl" in head[:4096] or b"/.format_version" in head[:4096]
+
+
+class _Counted(io.FileIO):
+    """A file that tells how many bytes are read from it."""
+
+    def __init__(self, path: Path, on_read: Callable[[int], None]) -> None:
+        super().__init__(path)
+        self._on_read = on_read
+
+    def readinto(self, buffer: Any) -> int | None:
+        size = super().readinto(buffer)
+        self._on_read(size or 0)
+        return size
 
 
 class _Plain(io.RawIOBase):
