@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+import os
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -85,6 +86,22 @@ def test_what_torch_save_wrote_is_no_archive_of_files(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
         archive.writestr("model/data.pkl", LINE)
     assert [one.path for one in sources(tmp_path)] == [f"{tmp_path}/model.pt"]
+
+
+def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.log").write_text(LINE)
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refusing(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    found = diagnose([tmp_path])
+    assert found.findings
+    assert [one.path for one in found.inputs if one.problem] == [f"{tmp_path}/closed"]
 
 
 def test_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import tarfile
 import zipfile
 import zlib
@@ -80,9 +81,17 @@ def size_of(path: Path) -> int:
 
 
 def _files(path: Path) -> Iterator[Path]:
+    """Files, and folders that cannot be listed: opening one of those tells why."""
     if path.is_dir():
+        closed: list[Path] = []
+        found = [
+            Path(folder, name)
+            for folder, _, names in os.walk(path, onerror=lambda error: closed.append(Path(error.filename)))
+            for name in names
+        ]
         # A link comes after the file that it may lead to.
-        yield from (file for file in sorted(path.rglob("*"), key=lambda one: (one.is_symlink(), one)) if file.is_file())
+        yield from (file for file in sorted(found, key=lambda one: (one.is_symlink(), one)) if file.is_file())
+        yield from closed
     else:
         yield path
 
