@@ -7,7 +7,6 @@ import gzip
 import io
 import lzma
 import os
-import os
 import tarfile
 import zipfile
 from collections.abc import Callable
