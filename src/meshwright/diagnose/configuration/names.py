@@ -59,6 +59,12 @@ WORDS = {
 NAME = {word: name for name, words in WORDS.items() for word in words.split()}
 FLAGS = frozenset({"sequence_parallel", "grouped", "tied", "untied", "fp16", "bf16"})
 """Quantities that are true or false."""
+PRECISIONS = frozenset({"mixed_precision", "precision", "amp_dtype", "dtype"})
+"""Words whose value is a name of a number format (accelerate, Lightning, nanoGPT, torchtitan)."""
+_FORMATS = {
+    "fp16": "fp16", "float16": "fp16", "half": "fp16", "16-mixed": "fp16", "torch.float16": "fp16", "16": "fp16",
+    "bf16": "bf16", "bfloat16": "bf16", "bf16-mixed": "bf16", "torch.bfloat16": "bf16", "bf16-true": "bf16",
+}  # fmt: skip
 ONLY_IN_FILES = frozenset("gpus nodes tp pp cp ep dp seq vpp mbs gbs ranks lr learning_rate".split())
 """Words too common to be believed in any line of a log."""
 
@@ -66,3 +72,9 @@ ONLY_IN_FILES = frozenset("gpus nodes tp pp cp ep dp seq vpp mbs gbs ranks lr le
 def name_of(word: str) -> str | None:
     """The name here of an argument, a key or an attribute, however it is spelt; None: no quantity that is read."""
     return NAME.get(word.strip().strip("-").replace("-", "_").rsplit(".", 1)[-1].lower())
+
+
+def format_of(word: str, value: object) -> str | None:
+    """`fp16` or `bf16`, where a setting of that name says one of them."""
+    last = word.strip().strip("-").replace("-", "_").rsplit(".", 1)[-1].lower()
+    return _FORMATS.get(value.strip("\"', ").lower()) if last in PRECISIONS and isinstance(value, str) else None
