@@ -12,10 +12,11 @@ from meshwright.diagnose.metrics import (
     not_finite,
     overflow,
     pace,
+    ranks,
     schedule,
     sharding,
     work,
-)
+)  # fmt: skip
 from meshwright.diagnose.metrics.read import collect
 from meshwright.diagnose.metrics.series import runs
 from meshwright.diagnose.topic import Document, Topic
@@ -43,7 +44,8 @@ METRICS = Topic(
         overflow.overflow, not_finite.not_a_number, compare.grad_norms, compare.growing_loss, compare.resumed,
         compare.batch_and_rate, divergence.divergence, schedule.schedule,
         sharding.same_on_all_ranks, sharding.same_every_epoch,
-        pace.slow_steps, pace.waiting_for_data, pace.growing, pace.unequal_experts, pace.collections, work.too_much,
+        pace.slow_steps, pace.waiting_for_data, pace.growing, pace.unequal_experts, pace.collections, ranks.slow_ranks,
+        work.too_much,
         work.too_little,
         work.launches,
     ),
