@@ -45,7 +45,7 @@ def collect(line: Line, facts: Facts) -> str:
     if line.rank is not None and len(found.ranks) < MOST:
         found.ranks.add(line.rank)
     if line.number <= LAUNCH_LINES:
-        job.look(text, found)
+        job.look(line, found)
     if found.first_step is None:
         killed.note_step(line, found)
     lower = text.lower()

@@ -58,21 +58,6 @@ class Told:
 
 
 @dataclass
-class Job:
-    """What is known of the model and of the batch, as far as texts say so."""
-
-    config: dict[str, Any] | None = None
-    """A Hugging Face config.json."""
-    config_path: str = ""
-    arguments: dict[str, int] = field(default_factory=dict)
-    """By `ARGUMENTS`' names."""
-    sharding: str = ""
-    """What data-parallel ranks share: fsdp, zero1, zero2, zero3; "": nothing is known of it."""
-    adapters: bool = False
-    """LoRA or the like: few parameters have gradients and optimizer states."""
-
-
-@dataclass
 class Context:
     """The last lines of one file, by rank."""
 
@@ -98,7 +83,12 @@ class MemoryFacts:
     host_sizes: dict[tuple[str, int | None], list[tuple[Line, float]]] = field(default_factory=dict)
     """Host memory in use, bytes, over time."""
     ranks: set[int] = field(default_factory=set)
-    job: Job = field(default_factory=Job)
+    configs: dict[str, Any] = field(default_factory=dict)
+    """Models' configurations, by file."""
+    sharding: dict[str, str] = field(default_factory=dict)
+    """What lines name of how data-parallel ranks share a model, by file: fsdp, zero1, zero2, zero3."""
+    adapters: set[str] = field(default_factory=set)
+    """Files in which LoRA or the like is named: few parameters have gradients and optimizer states."""
     contexts: dict[str, Context] = field(default_factory=dict)
     told: list[Told] = field(default_factory=list)
     listings: list[tuple[Line, Any]] = field(default_factory=list)

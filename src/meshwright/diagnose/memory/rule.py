@@ -8,6 +8,7 @@ from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Evidence, Finding
 from meshwright.diagnose.memory.capacity import savings, state_of
 from meshwright.diagnose.memory.facts import Failure, MemoryFacts, evidence
+from meshwright.diagnose.memory.job import Job, job_of
 from meshwright.diagnose.memory.verdict import Surroundings, Verdict, verdicts
 
 MOST_JUDGED = 256
@@ -19,24 +20,25 @@ SUREST = (CERTAIN, LIKELY, POSSIBLE)
 def find_failures(facts: Facts) -> Iterator[Finding]:
     """Why device allocations failed."""
     found = facts.of(MemoryFacts)
-    if not found.failures:
-        return
-    around = _surroundings(found)
+    around: dict[str, Surroundings] = {}
     groups: dict[tuple[str, str], list[tuple[Failure, Verdict]]] = {}
     for one in sorted(found.failures, key=lambda one: (one.line.when is None, one.line.when or 0.0))[:MOST_JUDGED]:
-        for verdict in verdicts(one, around):
+        path = one.line.path
+        if path not in around:
+            around[path] = _surroundings(found, job_of(facts, path))
+        for verdict in verdicts(one, around[path]):
             groups.setdefault((verdict.category, one.place.phase), []).append((one, verdict))
     for same in groups.values():
         yield _finding(same)
 
 
-def _surroundings(found: MemoryFacts) -> Surroundings:
+def _surroundings(found: MemoryFacts, job: Job) -> Surroundings:
     """What the failures have in common, and what is known of the job."""
     failed = {one.line.rank for one in found.failures}
     devices = {one.oom.device for one in found.failures}
     several = len(found.ranks | {rank for rank in failed if rank is not None}) > 1
     only_first = several and devices == {0} and failed <= {0, None} and None not in failed
-    return Surroundings(found.job, state_of(found.job), savings(found.job), only_first, bool(found.resumed))
+    return Surroundings(job, state_of(job), savings(job), only_first, bool(found.resumed))
 
 
 def _finding(same: Sequence[tuple[Failure, Verdict]]) -> Finding:
