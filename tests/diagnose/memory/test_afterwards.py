@@ -114,6 +114,13 @@ def test_the_kernels_and_slurms_lines_name_the_host(tmp_path: Path) -> None:
     assert found.ranks == (3,)
 
 
+def test_a_slurm_task_that_starts_several_ranks_is_none_of_them(tmp_path: Path) -> None:
+    launch = "srun --nodes 4 --ntasks-per-node 1 torchrun --nnodes 4 --nproc_per_node 8 train.py\n"
+    found = said(tmp_path, {"slurm.out": "srun: error: node-d: task 3: Out Of Memory\n", "run.sh": launch})[0]
+    assert found.ranks == ()
+    assert "on node-d" in found.cause
+
+
 def test_a_healthy_log_beside_changes_no_verdict(tmp_path: Path) -> None:
     alone = said(tmp_path, {"a.log": LOADING + KILLED + REPORT.format(rank=2, local=2, code=-9)})
     assert "while the model was loaded" in alone[0].cause

@@ -13,7 +13,7 @@ from itertools import pairwise
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory.facts import MemoryFacts
-from meshwright.diagnose.metrics.series import Run, runs
+from meshwright.diagnose.metrics.series import Point, Run, runs
 
 STEPS = 2
 """That must follow: ranks that wait for a failed one may still print the step that they are in."""
@@ -27,12 +27,19 @@ def went_on(facts: Facts, line: Line, traced: bool = False) -> bool:
 def _follow(facts: Facts, run: Run, line: Line, traced: bool) -> bool:
     if not run.counted:
         return False
-    numbers = [point.line or 0 for point in run.points]
-    before, after = run.points[: bisect_left(numbers, line.number)], run.points[bisect_right(numbers, line.number) :]
+    start = bisect_left(run.points, line.number, key=_line)
+    before, after = (
+        run.points[max(start - 1, 0) : start],
+        run.points[bisect_right(run.points, line.number, key=_line) :],
+    )
     if len(after) < STEPS or (traced and not before):
         return False
-    steps = [point.step for point in (*before[-1:], *after[:STEPS])]
+    steps = [point.step for point in (*before, *after[:STEPS])]
     return all(a < b for a, b in pairwise(steps)) and not _ended(facts.of(MemoryFacts), line, after[0].line or 0)
+
+
+def _line(point: Point) -> int:
+    return point.line or 0
 
 
 def _ended(found: MemoryFacts, line: Line, until: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from meshwright.diagnose.configuration.settings import job_at
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.late import Late
@@ -36,13 +37,19 @@ _TOLD = {
 def find_kills(facts: Facts) -> Iterator[Finding]:
     """What the lines about killed processes say."""
     found = facts.of(MemoryFacts)
-    named = {how: [one for one in found.kills if one.how == how] for how in _TOLD}
+    named = {how: [_of_job(one, facts) for one in found.kills if one.how == how] for how in _TOLD}
     for how, kills in named.items():
         if kills:
             yield _named(how, kills, facts)
     exits = _global([one for one in found.kills if one.how == "exit"])
     if exits and not any(named[how] for how in ("kernel", "slurm", "container")):
         yield from _unexplained(exits, facts)
+
+
+def _of_job(one: Kill, facts: Facts) -> Kill:
+    """Slurm's task is a rank, unless each task is a launcher that starts several."""
+    launcher = one.local and job_at(facts, one.line.path).number("nproc") > 1
+    return replace(one, rank=None) if launcher else one
 
 
 def _global(exits: Sequence[Kill]) -> list[Kill]:

@@ -107,7 +107,7 @@ def _megatron(told: configuration.Job) -> dict[str, Any] | None:
     """A model of Megatron-LM's arguments (training/arguments.py: a feed-forward part of 4 x hidden by default)."""
     layers, hidden, heads = (told.number(name) for name in ("layers", "hidden", "heads"))
     words = told.number("padded_vocabulary") or told.number("vocabulary")
-    if not (layers and hidden and heads and words) or told.number("experts") > 1:
+    if not (layers and hidden and heads and words and _is_megatron(told)) or told.number("experts") > 1:
         return None
     gated = told.on("swiglu")
     return {

@@ -124,7 +124,7 @@ def _kill(line: Line, found: MemoryFacts) -> Kill | None:
         return Kill(line, "kernel", line.rank, name, host)
     for how, pattern in (("slurm", _SLURM), ("container", _CONTAINER), ("worker", _WORKER), ("alloc", _ALLOC)):
         if pattern.search(text):
-            return Kill(line, how, rank, host=host)
+            return Kill(line, how, rank, "", host, bool(named and named["task"]))
     if _EXIT.search(text):
         told = _RANK.search(text)
         own = next((int(one) for one in told.groups() if one), None) if told else rank

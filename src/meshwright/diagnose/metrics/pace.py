@@ -100,13 +100,9 @@ def waiting_for_data(facts: Facts) -> Iterator[Finding]:
 
 def _data_share(run: Run) -> float:
     """Of the time of a run's steps, what they wait for data; 0: too few tell it."""
-    shares = [value for _, value in run.of("data_share") if 0 <= value <= 1][WARM_UP:]
-    if len(shares) >= TIMES:
-        return sum(shares) / len(shares)
-    points = [one for one in run.points[WARM_UP:] if {"data_seconds", "seconds"} <= one.values.keys()]
+    points = run.points[WARM_UP:]
     means = next((one.values for one in reversed(points) if {"mean_data", "mean_seconds"} <= one.values.keys()), None)
-    pairs = [(one.values["data_seconds"], one.values["seconds"]) for one in points]
-    pairs = [(wait, time) for wait, time in pairs if 0 <= wait <= 1.01 * time < math.inf]
+    pairs = [pair for one in points if (pair := _wait(one)) is not None]
     if len(pairs) < TIMES:
         return 0.0
     if means is not None and means["mean_seconds"] > 0:
@@ -115,6 +111,16 @@ def _data_share(run: Run) -> float:
     usual = sorted(pairs)[: -max(1, len(pairs) // 50)]
     total = sum(time for _, time in usual)
     return sum(wait for wait, _ in usual) / total if total > 0 else 0.0
+
+
+def _wait(point: Point) -> tuple[float, float] | None:
+    """Seconds that a step waits for data, and all of its; of a share alone, shares of 1."""
+    time, share = point.values.get("seconds"), point.values.get("data_share", math.nan)
+    wait = point.values.get("data_seconds", math.nan)
+    if 0 <= share <= 1:
+        time = 1.0 if time is None else time
+        wait = share * time
+    return (wait, time) if time is not None and 0 <= wait <= 1.01 * time < math.inf else None
 
 
 def growing(facts: Facts) -> Iterator[Finding]:
