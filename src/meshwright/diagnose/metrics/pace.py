@@ -71,12 +71,12 @@ def slow_steps(facts: Facts) -> Iterator[Finding]:
 
 def _is_data(times: Timed, slow: Timed, middle: float) -> bool:
     """Whether the excess of slow steps is the time that they wait for data."""
-    waits = [point.values["data_seconds"] for point, _ in times if "data_seconds" in point.values]
-    told = [(value - middle, point.values.get("data_seconds", 0.0)) for point, value in slow]
-    if not waits:
+    waits = [wait[0] for point, _ in times if (wait := _wait(point)) is not None]
+    told = [(value - middle, wait[0]) for point, value in slow if (wait := _wait(point)) is not None]
+    if not waits or not told:
         return False
-    excess, waited = sum(one for one, _ in told), sum(data - median(waits) for _, data in told)
-    return waited >= OF_EXCESS * excess
+    usual = median(waits)
+    return sum(wait - usual for _, wait in told) >= OF_EXCESS * sum(excess for excess, _ in told)
 
 
 def _period(steps: list[int]) -> int:
