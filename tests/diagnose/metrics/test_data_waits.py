@@ -61,7 +61,7 @@ def test_every_fourth_step_that_waits_makes_the_loader_the_bound(
     assert {(one.category, one.severity, one.confidence) for one in found(tmp_path)} == {
         ("dataloader_bound", WARNING, LIKELY)
     }
-    assert "57% of the time" in cause or "56% of the time" in cause  # without the longest wait of all
+    assert "57% of the time" in cause or "58% of the time" in cause  # without the steps of the warm-up
     assert (
         "Every 4 steps one takes up to 4.8 times as long, and what it takes longer is the time that it waits" in cause
     )

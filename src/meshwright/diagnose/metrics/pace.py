@@ -108,9 +108,13 @@ def _data_share(run: Run) -> float:
     if means is not None and means["mean_seconds"] > 0:
         return means["mean_data"] / means["mean_seconds"]
     # One step that waits long, as at the start of an epoch, is no habit.
-    usual = sorted(pairs)[: -max(1, len(pairs) // 50)]
-    total = sum(time for _, time in usual)
-    return sum(wait for wait, _ in usual) / total if total > 0 else 0.0
+    usual = _sum_share(sorted(pairs)[: -max(1, len(pairs) // 50)])
+    return _sum_share(pairs) if usual > DATA_SHARE else usual
+
+
+def _sum_share(pairs: Sequence[tuple[float, float]]) -> float:
+    total = sum(time for _, time in pairs)
+    return sum(wait for wait, _ in pairs) / total if total > 0 else 0.0
 
 
 def _wait(point: Point) -> tuple[float, float] | None:
