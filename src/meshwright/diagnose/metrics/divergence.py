@@ -40,20 +40,19 @@ def divergence(facts: Facts) -> Iterator[Finding]:
         home = folder(one.run.path)
         if one.run.rank is not None and home in told:
             continue
-        found = [*_rises(one), *_nothing_learned(one), *_no_rate(one)]
-        yield from found or _spikes(one)
+        losses, norms, rates = (_series(one, name) for name in ("loss", "grad_norm", "lr"))
+        found = [*_rises(one, losses, norms), *_nothing_learned(one, losses, norms), *_no_rate(one, rates, losses)]
+        yield from found or _spikes(one, norms)
         if one.run.rank is not None:
             told.add(home)
 
 
 def _series(one: Stretch, name: str) -> Series:
     """Finite values of a name."""
-    found = ((point, point.values.get(name, math.nan)) for point in one.points)
-    return [(point, value) for point, value in found if math.isfinite(value)]
+    return [(point, value) for point in one.points if math.isfinite(value := point.values.get(name, math.nan))]
 
 
-def _rises(one: Stretch) -> Iterator[Finding]:
-    losses, norms = _series(one, "loss"), _series(one, "grad_norm")
+def _rises(one: Stretch, losses: Series, norms: Series) -> Iterator[Finding]:
     if len(losses) < FEWEST:
         return
     values = [value for _, value in losses]
@@ -86,9 +85,8 @@ def _growth(norms: Series) -> float:
     return values[-1] / middle if lasting else 0.0
 
 
-def _nothing_learned(one: Stretch) -> Iterator[Finding]:
+def _nothing_learned(one: Stretch, losses: Series, norms: Series) -> Iterator[Finding]:
     """Gradients that are zero at every step."""
-    losses, norms = _series(one, "loss"), _series(one, "grad_norm")
     if min(len(losses), len(norms)) < FEWEST or any(value != 0.0 for _, value in norms):
         return
     values = [value for _, value in losses]
@@ -104,15 +102,14 @@ def _nothing_learned(one: Stretch) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _no_rate(one: Stretch) -> Iterator[Finding]:
+def _no_rate(one: Stretch, rates: Series, losses: Series) -> Iterator[Finding]:
     """A learning rate that is 0 at every step."""
-    rates = _series(one, "lr")
     if len(rates) < 2 * FEWEST or any(value != 0.0 for _, value in rates):
         return
-    losses = [value for _, value in _series(one, "loss")]
-    falls = len(losses) >= 2 * WINDOW and median(losses[-WINDOW:]) < (1 - FLAT) * median(losses[:WINDOW])
+    values = [value for _, value in losses]
+    falls = len(values) >= 2 * WINDOW and median(values[-WINDOW:]) < (1 - FLAT) * median(values[:WINDOW])
     yield Finding(
-        "lr_schedule_scaling", INFO if falls or not losses else WARNING, POSSIBLE, (),
+        "lr_schedule_scaling", INFO if falls or not values else WARNING, POSSIBLE, (),
         f"The learning rate is 0 at all {len(rates)} steps: "
         + ("what is printed may be rounded, as the loss falls." if falls else "parameters do not change."),
         (one.run.evidence(rates[0][0]), one.run.evidence(rates[-1][0])),
@@ -121,9 +118,8 @@ def _no_rate(one: Stretch) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _spikes(one: Stretch) -> Iterator[Finding]:
+def _spikes(one: Stretch, norms: Series) -> Iterator[Finding]:
     """A gradient norm far above all others, after the start."""
-    norms = _series(one, "grad_norm")
     if len(norms) < FEWEST:
         return
     middle = median(value for _, value in norms)

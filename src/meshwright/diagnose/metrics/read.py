@@ -73,7 +73,7 @@ def collect(line: Line, facts: Facts) -> str:
         values = numbers(text)
         if "loss" in values and ("val" in lower or "test" in lower) and _VALIDATION.search(text):
             values["eval_loss"] = values.pop("loss")
-    if "loss" in values and "[" in text and is_test(text):
+    if "loss" in values and ("test" in lower or "val" in lower) and is_test(text):
         values["eval_loss"] = values.pop("loss")
     elif "data" in lower or "epoch" in lower:
         values.update(meters(text))
