@@ -47,6 +47,7 @@ def test_a_loss_that_rises_alone_is_a_remark(tmp_path: Path) -> None:
         lambda s: {"loss": 3 - s / 100 + (1.0 if s % 7 == 0 else 0.0), "grad_norm": 1.0 + (s % 7 == 0)},
         lambda s: {"loss": 3 - s / 100, "lr": 1e-4 * s / 60},  # a warm-up begins at 0
         lambda s: {"loss": 0.001 * (s % 5), "grad_norm": 0.1},
+        lambda s: {"loss": 0.0, "grad_norm": 0.0},  # a sample that is learned by heart
         lambda s: {"loss": -1.0 + s / 100, "grad_norm": 0.1},
         lambda s: {"loss": 3.0 if s < 10 else 12.0 - s / 6, "grad_norm": 1.0},  # a harder data set, then it falls
     ],

@@ -72,7 +72,7 @@ def _finding(
     world = around[path].job.world or len(found.ranks_of(found.related(path)))
     cause = f"{_who(ranks, world, found.hosts.get((path, ranks[0]), '') if ranks else '')}{verdict.cause}"
     if len(ranks) > 1:
-        cause = f"{verdict.cause} So it was on {len(ranks)} ranks{_of(len(ranks), world)} (the numbers are of rank "
+        cause = f"{verdict.cause} So it was on {len(ranks)}{_of(len(ranks), world)} ranks (the numbers are of rank "
         cause += f"{judged.line.rank})."
     return Finding(
         verdict.category, ERROR, verdict.confidence, ranks, cause, tuple(shown), verdict.confirm, verdict.change,

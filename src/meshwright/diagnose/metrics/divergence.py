@@ -90,7 +90,7 @@ def _nothing_learned(one: Stretch, losses: Series, norms: Series) -> Iterator[Fi
     if min(len(losses), len(norms)) < FEWEST or any(value != 0.0 for _, value in norms):
         return
     values = [value for _, value in losses]
-    if max(values) - min(values) <= FLAT * max(abs(value) for value in values):
+    if max(values) > 0 and max(values) - min(values) <= FLAT * max(values):  # a loss of 0 has no gradient left
         yield Finding(
             "ddp_unused_parameters", WARNING, POSSIBLE, (),
             f"The gradient norm is 0 at all {len(norms)} steps and the loss stays at {values[-1]:g}: no parameter gets "
