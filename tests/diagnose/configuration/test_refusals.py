@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,26 @@ def test_a_number_without_a_name_is_only_possible(tmp_path: Path) -> None:
     assert [(one.category, one.confidence) for one in diagnose([tmp_path]).findings] == [
         ("divisibility_heads", POSSIBLE)
     ]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_batch_assertion_comes_first_with_the_nearest_legal_values(tmp_path: Path, beside: bool) -> None:
+    # By hand: 4 x 8 x 6 = 192; multiples of 24 about 256 are 264 and 240; 256 = 4 x 8 x 8 = 4 x 16 x 4.
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/opt/conda/lib/python3.10/site-packages/deepspeed/runtime/config.py", line 1029, in _batch_assertion\n'
+        "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+        "gradient_acc_step * world_size 256 != 4 * 8 * 6\n"
+    )
+    (tmp_path / "train.log").write_text(text)
+    if beside:
+        config = {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}
+        (tmp_path / "ds_config.json").write_text(json.dumps(config))
+    first = diagnose([tmp_path]).findings[0]
+    assert first.category == "batch_config"
+    assert "256 is not 4 × 8 × 6 = 192" in first.cause
+    assert "264, 240 (a multiple of 4 × 6 = 24), or 192 with the accumulation of 8" in first.change[0]
+    assert "8 (accumulation 8) or 4 (accumulation 16) or 2" in first.change[1]
 
 
 @pytest.mark.parametrize(("launched", "confidence"), [(8, CERTAIN), (0, "likely")])

@@ -36,20 +36,27 @@ def _is_certain(job: Job) -> bool:
 
 
 def _choices(total: int, micro: int, accumulation: int, dp: int) -> tuple[str, ...]:
-    """What would fit, the least change first."""
+    """What would fit, the least change first; each list has the nearest value first."""
     unit = micro * dp
-    said = [f"Take a global batch of {listed(neighbours(total, unit))} (a multiple of {micro} × {dp} = {unit})."]
+    near = neighbours(total, unit)
+    as_is = f", or {unit * accumulation} with the accumulation of {accumulation}" if accumulation else ""
+    said = [
+        f"Take a global batch of {listed(near)} (a multiple of {micro} × {dp} = {unit})"
+        f"{as_is if unit * accumulation not in near else ''}."
+    ]
+    ranks = [one for one in range(max(dp - 8, 1), dp + 9) if one != dp and total % (micro * one) == 0]
+    if ranks:
+        # At the same distance the number that leaves the accumulation as it is comes first.
+        ranks.sort(key=lambda one: (abs(one - dp), total != micro * one * accumulation, one))
+        fits = " or ".join(f"{one} (accumulation {total // (micro * one)})" for one in ranks[:3])
+        said.append(f"Or keep {total} and use {fits} data-parallel ranks.")
     micros = [one for one in range(1, min(total // dp, 4096) + 1) if total % (one * dp) == 0]
     if micros:
-        near = sorted(micros, key=lambda one: abs(one - micro))[:3]
-        fits = ", ".join(f"{one} with accumulation {total // one // dp}" for one in near)
+        micros.sort(key=lambda one: abs(one - micro))
+        fits = " or ".join(f"{one} (accumulation {total // one // dp})" for one in micros[:3])
         said.append(f"Or keep {total} and take a micro-batch of {fits}.")
     elif accumulation:
         said.append("Or leave out one of the three, and the framework computes it.")
-    ranks = [one for one in range(max(dp - 8, 1), dp + 9) if one != dp and total % (micro * one) == 0]
-    if ranks:
-        near = sorted(ranks, key=lambda one: abs(one - dp))[:3]
-        said.append(f"Or use {' or '.join(map(str, near))} data-parallel ranks.")
     return tuple(said)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from meshwright.diagnose.configuration.names import FLAGS, name_of
+from meshwright.diagnose.configuration.names import FLAGS, format_of, name_of
 from meshwright.diagnose.configuration.values import value_of
 
 _LAUNCHER = r"\b(?:torchrun|torch\.distributed\.(?:launch|run)|deepspeed\s+(?:--|\S+\.py)|accelerate launch)"
@@ -62,6 +62,9 @@ def expanded(text: str, shell: Mapping[str, str]) -> str:
 
 def _flag(values: dict[str, int | float | bool], word: str, text: str) -> None:
     name = name_of(word)
+    if (numbers := format_of(word, text)) is not None:
+        values[numbers] = True
+        return
     if name is None and word.replace("-", "_") in ("num_gpus",):
         name = "per_node"
     if name is None:

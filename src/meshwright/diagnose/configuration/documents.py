@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from meshwright.diagnose.configuration.names import FLAGS, name_of
+from meshwright.diagnose.configuration.names import FLAGS, format_of, name_of
 from meshwright.diagnose.configuration.notes import noted
 from meshwright.diagnose.configuration.settings import FILE, Setting, Settings
 from meshwright.diagnose.configuration.values import value_of
@@ -59,6 +59,8 @@ def read(parsed: Any, path: str, facts: Facts) -> int | None:
                 keep(word, count, f"{key}: {value}")
         if key in _MODELS and isinstance(value, str):
             settings.models.setdefault(path, value[:120])
+        if (numbers := format_of(key, value)) is not None:
+            keep(numbers, True, f"{key}: {value}")
         number = value_of(value)
         if name is None or number is None:
             continue

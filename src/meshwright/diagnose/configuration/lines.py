@@ -11,7 +11,7 @@ import re
 
 from meshwright.diagnose.configuration import refusals
 from meshwright.diagnose.configuration.command import read_command
-from meshwright.diagnose.configuration.names import FLAGS, NAME, ONLY_IN_FILES, name_of
+from meshwright.diagnose.configuration.names import FLAGS, NAME, ONLY_IN_FILES, PRECISIONS, format_of, name_of
 from meshwright.diagnose.configuration.notes import counted
 from meshwright.diagnose.configuration.settings import COMMAND, FILE, PRINTED, PROSE, Setting, Settings
 from meshwright.diagnose.configuration.values import value_of
@@ -89,7 +89,7 @@ def _pairs(line: Line, settings: Settings) -> str:
     if len(text) < 120 and (yaml := _YAML.match(text)):
         return _keep(line, settings, yaml[1], yaml[2], FILE) and "configuration"
     for word, value in _PAIR.findall(text):
-        if word in NAME and word not in ONLY_IN_FILES:
+        if word in PRECISIONS or (word in NAME and word not in ONLY_IN_FILES):
             kept = _keep(line, settings, word, value, COMMAND) or kept
     return "log" if kept else ""
 
@@ -97,6 +97,8 @@ def _pairs(line: Line, settings: Settings) -> str:
 def _keep(line: Line, settings: Settings, word: str, text: str, strength: int) -> str:
     """Keeps one value; "": it is none that is read."""
     name, value = name_of(word), value_of(text)
+    if (numbers := format_of(word, text)) is not None:
+        name, value = numbers, True
     if name is None or value is None:
         return ""
     # `bucket_size=True` is a fault to be found: only flags and this one may be true or false.

@@ -32,12 +32,15 @@ WORDS = {
     "gradient_acc_step batch_accumulation_per_replica accumulate_grad_batches",
     "global_batch": "global_batch_size global_batch gbs",
     "sequence": "seq_length seq_len sequence_length seq max_seq_len encoder_seq_length",
+    "batch": "batch_size per_gpu_batch_size",
+    "length": "max_seq_length max_sequence_length model_max_length cutoff_len block_size max_length n_ctx sequence_len",
     "layers": "num_layers num_hidden_layers n_layer n_layers",
     "heads": "num_attention_heads n_head n_heads num_heads num_q_heads",
     "kv_heads": "num_query_groups num_key_value_heads n_kv_heads num_kv_heads",
     "vocabulary": "vocab_size vocabulary_size",
     "padded_vocabulary": "padded_vocab_size",
     "hidden": "hidden_size n_embd d_model",
+    "ffn": "ffn_hidden_size intermediate_size",
     "experts": "num_experts n_routed_experts num_local_experts moe_num_experts",
     "zero": "zero_stage zero_optimization_stage",
     "hpz": "zero_hpz_partition_size",
@@ -48,6 +51,8 @@ WORDS = {
     "grouped": "group_query_attention",
     "tied": "tie_word_embeddings tied_embeddings",
     "untied": "untie_embeddings_and_output_weights",
+    "swiglu": "swiglu",
+    "distributed_optimizer": "use_distributed_optimizer",
     "fp16": "fp16",
     "bf16": "bf16",
     "lr": "lr learning_rate",
@@ -57,8 +62,16 @@ WORDS = {
     "tasks_per_node": "ntasks_per_node",
 }  # fmt: skip
 NAME = {word: name for name, words in WORDS.items() for word in words.split()}
-FLAGS = frozenset({"sequence_parallel", "grouped", "tied", "untied", "fp16", "bf16"})
+FLAGS = frozenset({"sequence_parallel", "grouped", "tied", "untied", "fp16", "bf16", "swiglu", "distributed_optimizer"})
 """Quantities that are true or false."""
+PRECISIONS = frozenset({"mixed_precision", "precision", "amp_dtype", "dtype"})
+"""Words whose value is a name of a number format (accelerate, Lightning, nanoGPT, torchtitan)."""
+_FORMATS = {
+    "swiglu": "swiglu",
+    "distributed_optimizer": "use_distributed_optimizer",
+    "fp16": "fp16", "float16": "fp16", "half": "fp16", "16-mixed": "fp16", "torch.float16": "fp16", "16": "fp16",
+    "bf16": "bf16", "bfloat16": "bf16", "bf16-mixed": "bf16", "torch.bfloat16": "bf16", "bf16-true": "bf16",
+}  # fmt: skip
 ONLY_IN_FILES = frozenset("gpus nodes tp pp cp ep dp seq vpp mbs gbs ranks lr learning_rate".split())
 """Words too common to be believed in any line of a log."""
 
@@ -66,3 +79,9 @@ ONLY_IN_FILES = frozenset("gpus nodes tp pp cp ep dp seq vpp mbs gbs ranks lr le
 def name_of(word: str) -> str | None:
     """The name here of an argument, a key or an attribute, however it is spelt; None: no quantity that is read."""
     return NAME.get(word.strip().strip("-").replace("-", "_").rsplit(".", 1)[-1].lower())
+
+
+def format_of(word: str, value: object) -> str | None:
+    """`fp16` or `bf16`, where a setting of that name says one of them."""
+    last = word.strip().strip("-").replace("-", "_").rsplit(".", 1)[-1].lower()
+    return _FORMATS.get(value.strip("\"', ").lower()) if last in PRECISIONS and isinstance(value, str) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meshwright.diagnose.configuration.named import shape_of
@@ -59,6 +59,8 @@ class Job:
     """What is known of one job."""
 
     settings: Mapping[str, Setting]
+    model: str = ""
+    """What a file calls the model."""
 
     def number(self, name: str) -> int:
         """A positive whole number; 0: not told."""
@@ -113,24 +115,40 @@ class Job:
 def jobs(facts: Facts) -> list[Job]:
     """The jobs that the files speak of: one, where they agree; else one a folder, or one a file."""
     settings = facts.of(Settings)
-    files = settings.of
-    for key in (lambda path: "", folder, lambda path: path):
+    return [_job(settings, paths) for paths in _groups(settings)[1].values()]
+
+
+def job_at(facts: Facts, path: str) -> Job:
+    """The job of a file that may say nothing of it: its own group's, else what its folder agrees on."""
+    settings = facts.of(Settings)
+    key, groups = _groups(settings)
+    if key(path) in groups:
+        return _job(settings, groups[key(path)])
+    beside = [one for one in settings.of if folder(one) == folder(path)]
+    return _job(settings, beside) if _agree(settings.of[one] for one in beside) else Job({})
+
+
+def _groups(settings: Settings) -> tuple[Callable[[str], str], dict[str, list[str]]]:
+    """The finest part of the paths that must be the same for files to agree, and the files by it."""
+    keys: tuple[Callable[[str], str], ...] = (lambda path: "", folder, lambda path: path)
+    for key in keys:
         groups: dict[str, list[str]] = {}
-        for path in files:
+        for path in settings.of:
             groups.setdefault(key(path), []).append(path)
-        if all(_agree(files[path] for path in paths) for paths in groups.values()):
+        if all(_agree(settings.of[path] for path in paths) for paths in groups.values()):
             break
-    return [_job(settings, paths) for paths in groups.values()]
+    return key, groups
 
 
 def _job(settings: Settings, paths: Iterable[str]) -> Job:
     """What the files say, and of the model that they name what they don't say."""
+    paths = list(paths)
     known = joined(settings.of[path] for path in paths)
     for path in paths:
         if path in settings.models:
             for name, number in shape_of(settings.models[path]).items():
                 known.setdefault(name, Setting(number, PROSE, path, f"model: {settings.models[path]}"))
-    return Job(known)
+    return Job(known, next((settings.models[path] for path in paths if path in settings.models), ""))
 
 
 def folder(path: str) -> str:

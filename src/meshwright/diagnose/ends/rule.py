@@ -61,7 +61,8 @@ def find_exits(facts: Facts) -> Iterator[Finding]:
     for one in ends.exits:
         known = one.rank in told or None in told or one.line.path in facts.explained
         if not known and -one.code == signal.SIGKILL:
-            yield _killed(one)
+            if not ends.limits:  # a scheduler kills what its limit did not end
+                yield _killed(one)
         elif not known and -one.code not in KNOWN_SIGNALS:
             yield _exit(one)
 

@@ -13,6 +13,7 @@ from meshwright.diagnose.host.facts import MOST, HostFacts, Reading, Told
 from meshwright.diagnose.logs.cited import earliest, evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
+from meshwright.diagnose.memory.afterwards import went_on
 
 MOST_EVIDENCE = 8
 HARDWARE = {
@@ -86,8 +87,14 @@ def find_faults(facts: Facts) -> Iterator[Finding]:
         weak = not any(one.sure for one in same) and ("corrected" in what or "ECC errors" in what)
         confidence = CERTAIN if proven else POSSIBLE if weak and not several else LIKELY
         minor = weak or what.startswith("Xid 63")
+        over = all(went_on(facts, one.line) for one in same)
+        severity = WARNING if minor else ERROR
+        if over:
+            # Steps that follow in the same file: the run survived it, though a proven fault is worth a look.
+            severity, confidence = (WARNING if proven else INFO), POSSIBLE if confidence != CERTAIN else confidence
         yield Finding(
-            "hardware_fault", WARNING if minor else ERROR, confidence, (), f"{device or 'A device'}: {what}.",
+            "hardware_fault", severity, confidence, (),
+            f"{device or 'A device'}: {what}{'; steps follow it, so that the job went on' if over else ''}.",
             tuple(evidence(one.line) for one in same[:MOST_EVIDENCE]),
             "nvidia-smi -q -d ECC,ROW_REMAPPER and dmesg of that node; whether other jobs fail there too.",
             (

@@ -20,9 +20,10 @@ INNERMOST = 12
 _PROCESS = Late(r"^\s*Process (\d{1,8}): ?(.*)")
 _THREAD = Late(r"^\s*Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \(([^)]*)\))?(?:: \"?([^\"]*)\"?)?\s*$")
 _FRAME = Late(r"^\s+(\S.{0,300}?) \(([^()]{1,400}?)(?::(\d+))?\)\s*$")
-_COLLECTIVE = Late(
+_COLLECTIVE = Late(  # sockets and pools have functions of the same names
     r"^(?:all_?reduce|all_?gather|reduce_?scatter|broadcast|barrier|monitored_barrier|all_?to_?all|gather|scatter|send|recv|"
-    r"batch_isend_irecv|isend|irecv|reduce)\w* \(|torch/distributed/(?:distributed_c10d|c10d_logger|_functional_coll)|"
+    r"batch_isend_irecv|isend|irecv|reduce)\w* \((?!(?:\S*/)?(?:ssl|socket|selectors|functools)\.py|"
+    r"(?:\S*/)?(?:asyncio|multiprocessing|http|urllib3|aiohttp|zmq)/)|torch/distributed/(?:distributed_c10d|c10d_logger|_functional_coll)|"
     r"deepspeed/comm/|^(?:item|synchronize|_sync\w*|tolist|wait_tensor|wait) \(.*(?:torch|<)"
 )
 _IGNORED = Late(
@@ -43,6 +44,14 @@ _INSTEAD = (
      ("Let all ranks save their shards (torch.distributed.checkpoint), asynchronously.",
       "Raise the process group's timeout for that section, with the reason beside it.")),
 )  # fmt: skip
+_STORAGE = Late(
+    r"\((?:\S*/)?(?:\w*data\w*|\w*loader\w*|\w*reader\w*|s3\w*|gcs\w*|tarfile|zipfile|gzip|h5py|lmdb)(?:\.py|/)|"
+    r"\b(?:boto3?|botocore|fsspec|s3fs|gcsfs|webdataset|pyarrow|tokenizers|PIL|decord|urllib3?|requests|aiohttp|http)/|"
+    r"^(?:get_object|read_parquet|load_dataset|collate\w*|__getitem__|__next__|readinto|read|recv_into) \("
+)
+"""Frames that read from storage or a server, where no frame tells of anything else: names of public libraries."""
+_ONCE = Late(r"^_?(?:pre_?process|prepare|download|tokenize|build|index|evaluate|upload|export|push|convert)\w* \(")
+"""Work that is done once, often by one rank for all: it is no waiting for the next batch."""
 
 
 def read(line: Line, found: HostFacts, where: Reading) -> str:
@@ -102,6 +111,9 @@ def _instead(frames: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
         for category, pattern, what, change in _INSTEAD:
             if pattern.search(one):
                 return category, what, change
+    told = next((one for one in reversed(frames[:INNERMOST]) if _STORAGE.search(one)), "")
+    if told and not any(_ONCE.search(one) for one in frames):
+        return "dataloader_bound", f"reads its data, in {told}", _INSTEAD[1][3]
     change = (
         "Look at that line: a branch that only some ranks take, or host work that takes longer than the timeout.",
         "Take a second dump after a minute, to see whether it moves.",

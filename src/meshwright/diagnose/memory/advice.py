@@ -62,12 +62,14 @@ _STEP = (
     "Shard more: FSDP or ZeRO-3 over all ranks, then tensor or context parallelism.",
     "Use a fused cross-entropy and a shorter sequence.",
 )
-_STATE = (
+_SHARD = (
     "Shard parameters, gradients and optimizer states (FSDP, ZeRO-3) over more ranks.",
     "Keep less per parameter: 8-bit optimizer states, bf16 gradients, LoRA.",
     "Offload optimizer states to the host, if it has room.",
-    "A smaller micro-batch does not help here: no activations are alive.",
 )
+_STATE = (*_SHARD, "A smaller micro-batch does not help here: no activations are alive.")
+STATE = (*_SHARD, "A smaller micro-batch and recomputation do not help: the model's state alone fills the device.")
+"""For a model whose parameters, gradients and optimizer states leave no room."""
 
 
 def capacity(phase: str) -> tuple[str, ...]:

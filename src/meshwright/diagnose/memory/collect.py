@@ -10,7 +10,7 @@ from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.memory import job, killed, listing, prose
 from meshwright.diagnose.memory.facts import MOST, Context, Failure, MemoryFacts, Retry
 from meshwright.diagnose.memory.oom import IS_OOM, add_numbers, numbers, parse_oom
-from meshwright.diagnose.memory.place import place_of
+from meshwright.diagnose.memory.place import own_frames, place_of
 
 BEFORE, AFTER = 60, 6
 """Lines of the same rank kept around an OOM: a traceback of 30 frames, and what a person or a logger adds."""
@@ -31,6 +31,8 @@ KEYS = (
     "sigabrt", "signal 11", "logits", "checkpoint", "loading", "resum", "backward",
 )  # fmt: skip
 """In lower case; a line with none of them tells nothing of memory. Looking for texts is far faster than one pattern."""
+STEPS = ("step", "iter", "epoch", "'loss'")
+"""One of them is in every line that tells of a step."""
 LAUNCH_LINES = 20_000
 """Lines at the start of a file in which launch arguments are looked for: frameworks print them first."""
 
@@ -42,13 +44,15 @@ def collect(line: Line, facts: Facts) -> str:
     text = line.text
     if context.open:
         _follow(context, line)
-    if line.rank is not None and len(found.ranks) < MOST:
-        found.ranks.add(line.rank)
+    if line.rank is not None:
+        ranks = found.ranks.setdefault(line.path, set())
+        if len(ranks) < MOST:
+            ranks.add(line.rank)
     if line.number <= LAUNCH_LINES:
-        job.look(text, found)
-    if found.first_step is None:
-        killed.note_step(line, found)
+        job.look(line, found)
     lower = text.lower()
+    if line.path not in found.stepped and holds(lower, STEPS):
+        killed.note_step(line, found)
     told = holds(lower, KEYS) and _look(line, found, context)
     _remember(context, line)
     return "log" if told else ""
@@ -68,8 +72,9 @@ def _failure(line: Line, found: MemoryFacts, context: Context) -> bool:
         return True  # the same error, printed again by the next handler
     if len(found.failures) < MOST:
         before = tuple(context.lines.get(line.rank, ()))
-        failure = Failure(line, parse_oom(line.text), before)
-        failure.place = place_of((*before, line.text))
+        texts = tuple(one.text for one in before)
+        failure = Failure(line, parse_oom(line.text), texts, frames=own_frames(before))
+        failure.place = place_of((*texts, line.text))
         found.failures.append(failure)
         context.open.append(failure)
     return True
@@ -98,7 +103,7 @@ def _remember(context: Context, line: Line) -> None:
         if len(context.lines) >= MOST_RANKS:
             return
         lines = context.lines[line.rank] = deque(maxlen=BEFORE)
-    lines.append(line.text)
+    lines.append(line)
 
 
 def _retry(line: Line, found: MemoryFacts) -> bool:

@@ -56,6 +56,12 @@ _HOST_SIZE = Late(
     rf"CPU Virtual Memory:\s*used = ){SIZE}"
 )
 """deepspeed's see_memory_usage, psutil's rss, /proc/PID/status."""
+_ELASTIC_HOST = Late(r"\s*host\s*: (\S{1,120})\s*$")
+_HOST = Late(
+    r"^(?:\w{3} +\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S{8,32}) ([\w.-]{1,80}) kernel:|"
+    r"(?:srun|slurmstepd(?:-\S{1,80})?): error: ([\w.-]{1,80}): task (?P<task>\d{1,6}):"
+)
+"""syslog's prefix of the kernel's lines, and Slurm's of a task's."""
 _ELASTIC_RANK = Late(r"\s*rank\s*: (\d{1,6}) \(local_rank")
 _RANK = Late(r"\brank\s*:? ?(\d{1,6})\b|local_rank: (\d{1,4})")
 _GROWS = Late(
@@ -82,9 +88,9 @@ def note(line: Line, found: MemoryFacts) -> None:
 
 
 def note_step(line: Line, found: MemoryFacts) -> None:
-    """Adds the first line of a step."""
+    """Adds the file of a line that tells of a step."""
     if _STEP.search(line.text):
-        found.first_step = line
+        found.stepped.add(line.path)
 
 
 def look(line: Line, found: MemoryFacts) -> bool:
@@ -95,6 +101,9 @@ def look(line: Line, found: MemoryFacts) -> bool:
             found.kills.append(kill)
     elif _OTHER.search(line.text) and not _NOT_OTHER.search(line.text) and len(found.other_exits) < MOST:
         found.other_exits.append(line)
+        rank, host = _report(line, found)
+        if rank is not None and host:
+            found.hosts[line.path, rank] = host
         return True
     return kill is not None
 
@@ -106,22 +115,29 @@ def says_growing(text: str) -> bool:
 
 def _kill(line: Line, found: MemoryFacts) -> Kill | None:
     text = line.text
+    named = _HOST.search(text)
+    host = next((one for one in named.groups() if one), "") if named else ""
+    rank = int(named["task"]) if named and named["task"] else line.rank
     if ("Kill" in text or "oom-kill" in text) and (match := _KERNEL.search(text)):
         groups = match.groupdict()
         name = groups["name"] or groups["task"] or groups["name2"] or groups["invoker"] or ""
-        return Kill(line, "kernel", line.rank, name)
+        return Kill(line, "kernel", line.rank, name, host)
     for how, pattern in (("slurm", _SLURM), ("container", _CONTAINER), ("worker", _WORKER), ("alloc", _ALLOC)):
         if pattern.search(text):
-            return Kill(line, how, line.rank)
+            return Kill(line, how, rank, "", host, bool(named and named["task"]))
     if _EXIT.search(text):
-        rank = _RANK.search(text)
-        told = next((int(one) for one in rank.groups() if one), None) if rank else line.rank
-        return Kill(line, "exit", _elastic_rank(line, found) if told is None else told)
+        told = _RANK.search(text)
+        own = next((int(one) for one in told.groups() if one), None) if told else rank
+        report = _report(line, found)
+        local = told is not None and told[1] is None
+        return Kill(line, "exit", report[0] if own is None else own, "", host or report[1], local)
     return None
 
 
-def _elastic_rank(line: Line, found: MemoryFacts) -> int | None:
-    """The rank that torch's elastic agent names some lines above an exit code."""
+def _report(line: Line, found: MemoryFacts) -> tuple[int | None, str]:
+    """The rank and the host that torch's elastic agent names some lines above an exit code."""
     lines = found.contexts[line.path].lines.get(line.rank, ()) if line.path in found.contexts else ()
-    ranks = (match for text in list(lines)[-4:] if (match := _ELASTIC_RANK.match(text)))
-    return max((int(match[1]) for match in ranks), default=None)
+    near = [one.text for one in list(lines)[-4:]]
+    ranks = (int(match[1]) for text in near if (match := _ELASTIC_RANK.match(text)))
+    hosts = [match[1] for text in near if (match := _ELASTIC_HOST.match(text))]
+    return max(ranks, default=None), hosts[-1] if hosts else ""

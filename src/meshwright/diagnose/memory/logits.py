@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from meshwright.diagnose.memory.facts import Job
-from meshwright.diagnose.memory.job import vocabulary
+from meshwright.diagnose.memory.job import Job
 from meshwright.diagnose.memory.oom import Oom
 from meshwright.diagnose.memory.sizes import MIB
 
@@ -54,15 +53,13 @@ class Match:
 
 def matched(oom: Oom, job: Job) -> Match | None:
     """The logits whose size is the request's, where batch, sequence and vocabulary are known."""
-    tokens, words = job.arguments, vocabulary(job)
-    if oom.request is None or not words or "sequence" not in tokens:
+    if oom.request is None or not job.vocabulary or not job.sequence:
         return None
     near: list[tuple[float, Match]] = []
-    for batch in {tokens["batch"]} if "batch" in tokens else {1}:
-        for width in WIDTHS:
-            for tensor in sorted({1, tokens.get("tensor", 1)}):
-                one = Match(batch, tokens["sequence"], words, width, tensor)
-                near.append((abs(one.size / oom.request - 1) if oom.request else 1.0, one))
+    for width in WIDTHS:
+        for tensor in sorted({1, max(1, job.tensor)}):
+            one = Match(max(1, job.batch), job.sequence, job.vocabulary, width, tensor)
+            near.append((abs(one.size / oom.request - 1) if oom.request else 1.0, one))
     off, best = min(near, key=lambda pair: pair[0])
     return best if off <= TOLERANCE else None
 

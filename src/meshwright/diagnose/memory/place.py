@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshwright.diagnose.logs.late import Late
+from meshwright.diagnose.logs.line import Line
 
 INNERMOST = 12
 """Lines at the end of a traceback (a frame is two) in which the loss or the head is looked for: outer frames of every
 forward name the loss too."""
 _FRAME = Late(r'^\s*(?:\[[^\]]{1,40}\]:?\s*)*File "([^"]{1,400})", line \d+, in (\S{1,200})')
+_INSTALLED = ("site-packages/", "dist-packages/", "/lib/python", "/torch/", "<frozen", "<string>", "/bin/")
+"""Parts of the paths of what is installed and not the user's own."""
 _PHASES = {
     "load": Late(
         r"\btorch\.load\(|load_state_dict|load_checkpoint|_load_from_checkpoint|in _?resume\w*|_rebuild_tensor"
@@ -69,3 +72,14 @@ def place_of(lines: Sequence[str]) -> Place:
 def is_frame(text: str) -> bool:
     """Whether a line is the first of a traceback's frame."""
     return _FRAME.match(text) is not None
+
+
+def own_frames(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """The innermost frame of the last traceback that lies in the user's own code, and the line of code after it."""
+    start = max((at for at, one in enumerate(lines) if "Traceback (most recent call last)" in one.text), default=0)
+    for at in range(len(lines) - 1, start - 1, -1):
+        found = _FRAME.match(lines[at].text)
+        if found and not any(part in found[1] for part in _INSTALLED):
+            code = lines[at + 1 : at + 2]
+            return (lines[at], *(one for one in code if not _FRAME.match(one.text)))
+    return ()

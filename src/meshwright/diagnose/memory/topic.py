@@ -9,9 +9,9 @@ from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import Finding
 from meshwright.diagnose.logs.line import rank_in_path
 from meshwright.diagnose.memory.collect import collect
-from meshwright.diagnose.memory.facts import MemoryFacts
+from meshwright.diagnose.memory.facts import MOST, MemoryFacts
 from meshwright.diagnose.memory.host_memory import find_growth, find_kills
-from meshwright.diagnose.memory.job import looks_like_config
+from meshwright.diagnose.memory.job import job_of, looks_like_config
 from meshwright.diagnose.memory.prose import find_told
 from meshwright.diagnose.memory.retries import find_retries
 from meshwright.diagnose.memory.rule import find_failures
@@ -27,9 +27,9 @@ def _read_snapshot(parsed: Any, path: str, facts: Facts) -> int | None:
 
 
 def _read_config(parsed: Any, path: str, facts: Facts) -> None:
-    job = facts.of(MemoryFacts).job
-    if job.config is None:
-        job.config, job.config_path = parsed, path
+    configs = facts.of(MemoryFacts).configs
+    if len(configs) < MOST:
+        configs[path] = parsed
 
 
 def _listings(facts: Facts) -> Iterator[Finding]:
@@ -61,9 +61,10 @@ def _missing(facts: Facts) -> Iterator[str]:
         return
     if not facts.of(Snapshots).all:
         yield "a memory snapshot of the failure (torch.cuda.memory._record_memory_history, _dump_snapshot)"
-    if found.job.config is None:
+    job = job_of(facts, found.failures[0].line.path)
+    if job.config is None:
         yield "the model's config.json, to tell its state and its logits from a request's size"
-    elif not {"batch", "sequence"} <= found.job.arguments.keys():
+    elif not (job.batch and job.sequence):
         yield "the launch command, for the micro-batch and the sequence length"
 
 

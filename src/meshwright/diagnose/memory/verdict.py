@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from meshwright.diagnose.finding import CERTAIN, LIKELY, POSSIBLE
 from meshwright.diagnose.memory import advice
-from meshwright.diagnose.memory.capacity import State, too_large
-from meshwright.diagnose.memory.facts import Failure, Job
+from meshwright.diagnose.memory.capacity import Saving, State, too_large
+from meshwright.diagnose.memory.facts import Failure
+from meshwright.diagnose.memory.job import Job
 from meshwright.diagnose.memory.logits import guesses, matched
 from meshwright.diagnose.memory.oom import Oom
 from meshwright.diagnose.memory.sizes import GIB, percent, shown
@@ -45,7 +46,7 @@ class Surroundings:
 
     job: Job
     state: State | None
-    savings: Sequence[str]
+    savings: Sequence[Saving]
     only_first: bool
     """Several ranks are known, and only those with device 0 failed."""
     resumed: bool
@@ -160,7 +161,11 @@ def _allocator(one: Failure, around: Surroundings) -> Iterator[Verdict]:
     oom, cause = one.oom, too_large(around.state, one.oom)
     if oom.allocated is None or oom.request is None:
         yield _capacity(
-            one, around, LIKELY if cause else POSSIBLE, cause or "the text tells no numbers that decide why"
+            one,
+            around,
+            LIKELY if cause else POSSIBLE,
+            f"the model's state alone: {cause}" if cause else "the text tells no numbers that decide why",
+            bool(cause),
         )
         return
     spare, needs = oom.unallocated or 0.0, oom.allocated + oom.request + (oom.others or 0.0)
@@ -173,7 +178,7 @@ def _allocator(one: Failure, around: Surroundings) -> Iterator[Verdict]:
             advice.OTHER_PROCESSES, "Allocate the same size in a fresh process on this GPU.", 1,
         )  # fmt: skip
     elif cause:
-        yield _capacity(one, around, LIKELY, f"the model's state alone: {cause}")
+        yield _capacity(one, around, LIKELY, f"the model's state alone: {cause}", of_state=True)
     elif oom.capacity and needs > oom.capacity:
         yield _capacity(
             one, around, CERTAIN if oom.request > oom.capacity else LIKELY,
@@ -209,13 +214,18 @@ def _fragmentation(oom: Oom, confidence: str, where: str) -> Verdict:
     )  # fmt: skip
 
 
-def _capacity(one: Failure, around: Surroundings, confidence: str, why: str) -> Verdict:
+def _capacity(one: Failure, around: Surroundings, confidence: str, why: str, of_state: bool = False) -> Verdict:
+    """A full device. `of_state`: the model's state fills it, so that only what shrinks the state is advised."""
     oom = one.oom
     full = f" on a device of {shown(oom.capacity)}" if oom.capacity else ""
     spare = oom.unallocated
     idle = spare is not None and oom.allocated and spare < FULL * oom.allocated
     return Verdict(
         "oom_capacity", confidence, f"The device is full: {_asked(oom)} failed{_at(one)}{full}; {why}.",
-        (*around.savings, *advice.capacity(one.place.phase), *((advice.NO_SETTING,) if idle else ())),
+        (
+            *(saving.text for saving in around.savings if saving.of_state or not of_state),
+            *(advice.STATE if of_state else advice.capacity(one.place.phase)),
+            *((advice.NO_SETTING,) if idle else ()),
+        ),
         "Estimate the layout (`meshwright estimate`) or take a memory snapshot at the failure.", 1,
     )  # fmt: skip

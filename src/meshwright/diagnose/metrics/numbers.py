@@ -24,7 +24,8 @@ WORDS = {
     "loss_scale": "loss_scale scale",
     "seconds": "step_time step_seconds seconds iteration_time time_per_step seconds_per_step "
         "elapsed_time_per_iteration "
-    "total_step_time iter_time train_step_timing_in_s train_step_time step_time_s seconds_per_iteration s_it",
+    "end_to_end_s time_metrics_end_to_end_s total_step_time iter_time train_step_timing_in_s train_step_time "
+    "step_time_s seconds_per_iteration s_it",
     "milliseconds": "elapsed_time_per_iteration_ms step_time_ms iteration_time_ms iter_time_ms step_ms ms_step",
     "tokens_per_second": "tps tokens_per_sec tokens_per_second tok_s tgs tokens_s wps throughput_tokens",
     "tokens_per_gpu": "tokens_per_sec_per_gpu",
@@ -37,7 +38,8 @@ WORDS = {
     "skipped_here": "number_of_skipped_iterations skipped_iterations",
     "nans": "number_of_nan_iterations nan_iterations",
     "global_batch": "global_batch_size",
-    "data_seconds": "data_time data_loading_time data_time_s time_data data_wait data_load_time",
+    "data_seconds": "data_time data_loading_time data_time_s time_data data_wait data_load_time "
+    "data_loading_s time_metrics_data_loading_s",
     "data_share": "data_loading data_loading_share time_metrics_data_loading",
     "data_milliseconds": "data_time_ms batch_generator",
     "tokens": "tokens num_tokens target_tokens",
@@ -54,10 +56,9 @@ _PAIR = re.compile(
 _SHARE = re.compile(r"\d\s*[KMGT]i?B\s*\((\d{1,3}(?:\.\d+)?)%\)")
 _SPACED = (
     "step", "iteration", "iter", "epoch", "rank", "loss", "train loss", "val loss", "eval loss", "grad norm", "memory",
-    "lr",
-    "mfu",
+    "lr", "mfu", "step time", "iter time", "iteration time", "data time", "data loading time", "data loading",
 )  # fmt: skip
-"""Names that may be followed by a number without a separator."""
+"""Names that may be followed by a number without a separator; so may a single word with an underscore."""
 _BETWEEN, _NO_WORD = re.compile(r"[ /.-]+"), re.compile(r"\W+")
 _SCALE = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _GIB = {"kib": 2**-20, "mib": 2**-10, "gib": 1.0, "tib": 2**10, "kb": 1e3 / 2**30, "mb": 1e6 / 2**30, "gb": 1e9 / 2**30}
@@ -98,7 +99,8 @@ def _meaning(words: str, unit: str, separated: bool) -> str:
         if name := NAME.get(tail):
             # `train loss`, `moe loss scale`: words before are fine, but `val loss` is its own name and was tried first.
             foreign = start and parts[start - 1] in ("no", "the", "per", "dummy", "mtp", "aux", "reward", "kl", "of")
-            return "" if foreign or (not separated and tail.replace("_", " ") not in _SPACED) else name
+            named = separated or tail.replace("_", " ") in _SPACED or "_" in parts[-1]
+            return name if named and not foreign else ""
     return _meaning(words, "", separated) if unit else ""
 
 
@@ -110,9 +112,9 @@ def _put(found: dict[str, float], name: str, value: float, after: str, unit: str
         value *= _GIB.get(after or unit.lower(), math.nan)
     elif name in ("milliseconds", "data_milliseconds"):
         name, value = name.replace("milliseconds", "seconds"), value * _SCALE.get(after, 1.0) / 1000
-    elif name == "seconds" and (after == "ms" or unit.strip().lower() == "ms"):
+    elif name in ("seconds", "data_seconds") and "ms" in (after, unit.strip().lower()):
         value /= 1000
-    elif after == "%":
+    elif after == "%" or (name == "data_share" and unit.strip() == "%"):
         value /= 100
     elif after[:1] in _SCALE and after not in ("gb", "mb"):
         value *= _SCALE[after[0]]

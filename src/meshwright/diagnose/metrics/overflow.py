@@ -1,4 +1,4 @@
-"""fp16 that overflows for good, and losses that are NaN.
+"""fp16 that overflows for good.
 
 A dynamic loss scale looks for its level: single halvings are healthy, and so is a row of them at the start (DeepSpeed
 starts at 2^16, Megatron-LM at 2^32). Four in a row later, or a scale at its floor, means that gradients are infinite
@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from meshwright.diagnose.configuration.settings import Settings
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, LIKELY, POSSIBLE, WARNING, Finding
-from meshwright.diagnose.metrics.series import Metrics, Pauses, Point, Run, Scale, runs
+from meshwright.diagnose.metrics.series import Metrics, Pauses, Point, Run, Scale
 
 STREAK = 4
 """Halvings in a row: a scale that is 16 times too high is none that merely grew once too often."""
@@ -118,37 +117,3 @@ def _frozen(pauses: Pauses) -> Iterator[Finding]:
                 "every step overflows and is skipped, though the throughput looks normal.", (evidence,),
                 "Compare a parameter before and after a step.", CHANGE, weight=2,
             )  # fmt: skip
-
-
-def not_a_number(facts: Facts) -> Iterator[Finding]:
-    """The first step at which a loss is NaN or infinite, and the ranks that had it first."""
-    first = [(point, run) for run in runs(facts) if (point := _first_bad(run)) is not None]
-    if not first:
-        return
-    step = min(point.step for point, _ in first)
-    earliest = [(point, run) for point, run in first if point.step == step]
-    half = any(run.scales or any(v not in (0.0, 1.0) for _, v in run.of("loss_scale")) for _, run in earliest)
-    half = half or any(one["fp16"].value is True for one in facts.of(Settings).of.values() if "fp16" in one)
-    ranks = sorted({run.rank for _, run in earliest if run.rank is not None})
-    who = (
-        f" on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:16]))}" if ranks and len(first) > 1 else ""
-    )
-    yield Finding(
-        "fp16_overflow", ERROR, LIKELY if half else POSSIBLE, tuple(ranks) if len(earliest) < len(first) else (),
-        f"The loss is NaN or infinite from step {step}{who}"
-        + (": fp16 overflows." if half else "; by overflow, a learning rate that is too high, or a bad sample."),
-        tuple(run.evidence(point) for point, run in earliest[:4]),
-        "Run the step again from the last checkpoint with torch.autograd.set_detect_anomaly(True).", CHANGE,
-        min((point.when for point, _ in earliest if point.when is not None), default=None), weight=1,
-    )  # fmt: skip
-
-
-def _first_bad(run: Run) -> Point | None:
-    """The first of NaN losses; a gradient norm alone may be infinite on a step that is skipped."""
-    for at, point in enumerate(run.points):
-        if not math.isfinite(point.values.get("loss", 0.0)):
-            return point
-        norms = [one.values.get("grad_norm", 0.0) for one in run.points[at : at + STREAK]]
-        if not any(map(math.isfinite, norms)):
-            return point
-    return None

@@ -6,14 +6,15 @@ as a straggler), marin #9224.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Finding
 from meshwright.diagnose.metrics.pairs import job_of
-from meshwright.diagnose.metrics.series import Pauses, runs
+from meshwright.diagnose.metrics.series import Pauses, Point, Run, runs
 
 WARM_UP = 5
 """Steps that compile, allocate and tune."""
@@ -21,6 +22,8 @@ SLOW = 1.5
 """A step that takes so many times the median is slow; ordinary jitter is a few per cent."""
 TIMES = 4
 """Slow steps that make a period."""
+OF_EXCESS = 0.7
+"""Of the time by which slow steps exceed the others: so much is waiting for data, and the rest is noise."""
 DATA_SHARE = 0.2
 """Of a step: less is seldom worth the work."""
 GROWTH = 1.3
@@ -31,6 +34,7 @@ PAUSE = 0.1
 IMBALANCE = 2.0
 """Largest share of tokens over the mean: an expert rank then works twice as long as it would evenly (arXiv 2101.03961
 takes capacity factors of 1 to 2)."""
+Timed = Sequence[tuple[Point, float]]
 
 
 def slow_steps(facts: Facts) -> Iterator[Finding]:
@@ -45,18 +49,34 @@ def slow_steps(facts: Facts) -> Iterator[Finding]:
         if not period or len(slow) < TIMES:
             continue
         workers = job_of(facts, run.path).number("workers")
-        is_loader = workers > 1 and period == workers
+        by_data = _is_data(times, slow, middle)
+        is_loader = by_data or (workers > 1 and period == workers)
+        why = (
+            f", and {workers} is the number of loader workers: each delivers one batch and all are late together."
+            if is_loader and period == workers
+            else ", and what it takes longer is the time that it waits for data."
+            if by_data
+            else ": a checkpoint, an evaluation, or a pause such as garbage collection."
+        )
         worst = max(value for _, value in slow)
         yield Finding(
             "dataloader_bound" if is_loader else "straggler_gc", WARNING if is_loader else INFO,
             LIKELY if is_loader else POSSIBLE, (),
-            f"Every {period} steps one takes up to {worst / middle:.1f} times as long"
-            + (f", and {workers} is the number of loader workers: each delivers one batch and all are late together."
-               if is_loader else ": a checkpoint, an evaluation, or a pause such as garbage collection."),
+            f"Every {period} steps one takes up to {worst / middle:.1f} times as long{why}",
             tuple(run.evidence(point) for point, _ in slow[:3]), "Measure the time of next(loader) beside the step's.",
             ("Use more loader workers and a larger prefetch_factor, or data that is decoded before." if is_loader
              else "See what runs at that period; collect garbage at the same step on all ranks.",), weight=1,
         )  # fmt: skip
+
+
+def _is_data(times: Timed, slow: Timed, middle: float) -> bool:
+    """Whether the excess of slow steps is the time that they wait for data."""
+    waits = [wait[0] for point, _ in times if (wait := _wait(point)) is not None]
+    told = [(value - middle, wait[0]) for point, value in slow if (wait := _wait(point)) is not None]
+    if not waits or not told:
+        return False
+    usual = median(waits)
+    return sum(wait - usual for _, wait in told) >= OF_EXCESS * sum(excess for excess, _ in told)
 
 
 def _period(steps: list[int]) -> int:
@@ -65,21 +85,46 @@ def _period(steps: list[int]) -> int:
 
 
 def waiting_for_data(facts: Facts) -> Iterator[Finding]:
-    """A large share of the step is spent on the next batch."""
+    """A large share of all steps' time is spent on the next batch."""
     for run in runs(facts):
-        shares = [value for _, value in run.of("data_share") if 0 <= value <= 1][WARM_UP:]
-        if not shares:
-            both = [one for one in run.points[WARM_UP:] if {"data_seconds", "seconds"} <= one.values.keys()]
-            shares = [one.values["data_seconds"] / one.values["seconds"] for one in both if one.values["seconds"] > 0]
-        if len(shares) >= TIMES and (share := median(shares)) > DATA_SHARE:
+        if (share := _data_share(run)) > DATA_SHARE:
             point = next(one for one in run.points if one.values.keys() & {"data_share", "data_seconds"})
             yield Finding(
-                "dataloader_bound", WARNING, LIKELY, (), f"{share:.0%} of a step's time is waiting for data.",
+                "dataloader_bound", WARNING, LIKELY, (), f"{share:.0%} of the time of all steps is waiting for data.",
                 (run.evidence(point),), "Train on one batch again and again: the step then takes as long as without "
                     "waiting.",
                 ("Use more loader workers, pinned memory and prefetching.",
                  "Decode or tokenise before, and keep data on a fast local disk."), weight=1,
             )  # fmt: skip
+
+
+def _data_share(run: Run) -> float:
+    """Of the time of a run's steps, what they wait for data; 0: too few tell it."""
+    points = run.points[WARM_UP:]
+    means = next((one.values for one in reversed(points) if {"mean_data", "mean_seconds"} <= one.values.keys()), None)
+    pairs = [pair for one in points if (pair := _wait(one)) is not None]
+    if len(pairs) < TIMES:
+        return 0.0
+    if means is not None and means["mean_seconds"] > 0:
+        return means["mean_data"] / means["mean_seconds"]
+    # One step that waits long, as at the start of an epoch, is no habit.
+    usual = _sum_share(sorted(pairs)[: -max(1, len(pairs) // 50)])
+    return _sum_share(pairs) if usual > DATA_SHARE else usual
+
+
+def _sum_share(pairs: Sequence[tuple[float, float]]) -> float:
+    total = sum(time for _, time in pairs)
+    return sum(wait for wait, _ in pairs) / total if total > 0 else 0.0
+
+
+def _wait(point: Point) -> tuple[float, float] | None:
+    """Seconds that a step waits for data, and all of its; of a share alone, shares of 1."""
+    time, share = point.values.get("seconds"), point.values.get("data_share", math.nan)
+    wait = point.values.get("data_seconds", math.nan)
+    if 0 <= share <= 1:
+        time = 1.0 if time is None else time
+        wait = share * time
+    return (wait, time) if time is not None and 0 <= wait <= 1.01 * time < math.inf else None
 
 
 def growing(facts: Facts) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Any
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import Evidence
 from meshwright.diagnose.logs.line import Line, holds
+from meshwright.diagnose.metrics.meters import is_test, meters
 from meshwright.diagnose.metrics.numbers import NAME, numbers
 from meshwright.diagnose.metrics.series import MOST_SCALES, TEXT, Metrics, Pauses, Point, Scale
 
@@ -53,8 +54,7 @@ _SENTENCES = (
 )  # fmt: skip
 _TOKENS = re.compile(r"expert[^\[\]]{0,60}\[(\s*\d[\d.,\s]{2,2000})\]", re.IGNORECASE)
 _VALIDATION = re.compile(r"\b(?:valid(?:ation)?|eval(?:uation)?|test)\b.{0,24}\bloss\b", re.IGNORECASE)
-_METERS = re.compile(r"\bTime\s+[\d.]+ \(\s*([\d.]+)\)\s+Data\s+[\d.]+ \(\s*([\d.]+)\)")
-"""Means over the epoch so far of a step and of what it waited for data (pytorch/examples imagenet/main.py, timm)."""
+_NO_WORD = re.compile(r"\W+")
 MOST_KEPT = 256
 
 
@@ -73,8 +73,10 @@ def collect(line: Line, facts: Facts) -> str:
         values = numbers(text)
         if "loss" in values and ("val" in lower or "test" in lower) and _VALIDATION.search(text):
             values["eval_loss"] = values.pop("loss")
-    if meters := _METERS.search(text):
-        values["seconds"], values["data_seconds"] = _float(meters[1]), _float(meters[2])
+    if "loss" in values and ("test" in lower or "val" in lower) and is_test(text):
+        values["eval_loss"] = values.pop("loss")
+    elif "data" in lower or "epoch" in lower:
+        values.update(meters(text))
     has_step = "step" in values or "epoch" in values
     if not values.keys() & _PLAUSIBLE or not (has_step or "loss" in values):
         return "log" if told else ""
@@ -113,9 +115,10 @@ def named(parsed: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of an object whose keys are names of metrics."""
     found: dict[str, float] = {}
     for key, value in parsed.items():
-        name = NAME.get(str(key).lower().replace("/", "_").replace("train_", "", 1)) or NAME.get(str(key).lower())
+        word = _NO_WORD.sub("_", str(key).lower()).strip("_")
+        name = NAME.get(word.replace("train_", "", 1)) or NAME.get(word)
         if name and isinstance(value, int | float) and abs(value) < 1e300:
-            found.setdefault(name, float(value))
+            found.setdefault(name, float(value) / (100 if str(key).endswith("(%)") else 1))
         elif name and value is None and name in ("loss", "grad_norm"):
             found.setdefault(name, math.nan)
     if isinstance(memory := parsed.get("memory_bytes"), int | float) and abs(memory) < 1e18:

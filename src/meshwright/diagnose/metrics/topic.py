@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.metrics import compare, document, overflow, pace, schedule, sharding, work
+from meshwright.diagnose.metrics import (
+    compare,
+    divergence,
+    document,
+    not_finite,
+    overflow,
+    pace,
+    ranks,
+    schedule,
+    sharding,
+    work,
+)  # fmt: skip
 from meshwright.diagnose.metrics.read import collect
 from meshwright.diagnose.metrics.series import runs
 from meshwright.diagnose.topic import Document, Topic
@@ -30,9 +41,11 @@ def _missing(facts: Facts) -> Iterator[str]:
 METRICS = Topic(
     "metrics",
     rules=(
-        overflow.overflow, overflow.not_a_number, compare.grad_norms, compare.growing_loss, compare.resumed,
-        compare.batch_and_rate, schedule.schedule, sharding.same_on_all_ranks, sharding.same_every_epoch,
-        pace.slow_steps, pace.waiting_for_data, pace.growing, pace.unequal_experts, pace.collections, work.too_much,
+        overflow.overflow, not_finite.not_a_number, compare.grad_norms, compare.growing_loss, compare.resumed,
+        compare.batch_and_rate, divergence.divergence, schedule.schedule,
+        sharding.same_on_all_ranks, sharding.same_every_epoch,
+        pace.slow_steps, pace.waiting_for_data, pace.growing, pace.unequal_experts, pace.collections, ranks.slow_ranks,
+        work.too_much,
         work.too_little,
         work.launches,
     ),
