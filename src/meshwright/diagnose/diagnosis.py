@@ -50,11 +50,13 @@ def diagnose(
 def judge(facts: Facts, topics: Sequence[Topic] = TOPICS) -> Diagnosis:
     """What the rules say of facts that were read."""
     found = [finding for topic in topics if not topic.last_resort for rule in topic.rules for finding in rule(facts)]
-    causes = [one for one in found if one.severity != INFO and not one.consequence]
-    facts.cited = {(evidence.path, evidence.line) for one in found for evidence in one.evidence}
-    facts.explained = {evidence.path for one in causes for evidence in one.evidence}
-    if not any(one.severity == ERROR and one.confidence != POSSIBLE for one in causes):
-        found += [finding for topic in topics if topic.last_resort for rule in topic.rules for finding in rule(facts)]
+    for topic in (one for one in topics if one.last_resort):
+        causes = [one for one in found if one.severity != INFO and not one.consequence]
+        if any(one.severity == ERROR and one.confidence != POSSIBLE for one in causes):
+            break
+        facts.cited = {(evidence.path, evidence.line) for one in found for evidence in one.evidence}
+        facts.explained = {evidence.path for one in causes for evidence in one.evidence}
+        found += [finding for rule in topic.rules for finding in rule(facts)]
     return Diagnosis(
         _used(facts.inputs, found),
         in_order(found),

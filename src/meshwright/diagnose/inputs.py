@@ -35,10 +35,15 @@ def read_inputs(paths: Sequence[Path], topics: Sequence[Topic], progress: Progre
     gc.disable()
     try:
         total, done = sum(size_of(path) for path in paths), 0
-        for source in (one for path in paths for one in sources(path)):
-            progress(done, total)
+
+        def on_read(size: int) -> None:
+            nonlocal done
+            done += size
+            progress(min(done, total), total)
+
+        seen: set[tuple[int, int]] = set()
+        for source in (one for path in paths for one in sources(path, seen, on_read)):
             facts.inputs.append(_read(source, topics, facts))
-            done += source.size
     finally:
         if wanted:
             gc.enable()

@@ -28,10 +28,24 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     for one in sorted(_merged(findings), key=_key):
         # Two rules that read the same line say the same in other words: the first is the surer, or knows more.
         lines = {(one.category, seen.path, seen.line) for seen in one.evidence if seen.line is not None}
-        if not (lines and lines <= told) and not any(_repeats(one, before) for before in kept):
+        same = next((at for at, before in enumerate(kept) if _same_advice(one, before)), None)
+        if same is not None:
+            kept[same] = _joined(kept[same], one)
+        elif not (lines and lines <= told) and not any(_repeats(one, before) for before in kept):
             kept.append(one)
         told |= lines
     return tuple(kept)
+
+
+def _same_advice(one: Finding, before: Finding) -> bool:
+    """Whether `one` is a weaker sign of what `before` tells: of the same kind, with the same to change."""
+    return (
+        one.category == before.category
+        and bool(one.change)
+        and one.change == before.change
+        and one.weight < before.weight
+        and one.consequence == before.consequence
+    )
 
 
 def _repeats(one: Finding, before: Finding) -> bool:

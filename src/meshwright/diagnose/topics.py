@@ -18,8 +18,6 @@ from meshwright.diagnose.watchdog.topic import WATCHDOG
 TOPICS: tuple[Topic, ...] = (
     RECORDER,
     SIGNATURES,
-    DESCRIBED,
-    ENDS,
     MEMORY,
     HOST,
     WATCHDOG,
@@ -27,4 +25,7 @@ TOPICS: tuple[Topic, ...] = (
     TRACES,
     METRICS,
     CONFIGURATION,
+    # What is asked last, where none of the others knows the cause of an error.
+    ENDS,
+    DESCRIBED,
 )

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from meshwright.cost.wire.place import expert_shard_ranks
+from meshwright.modes.groups import new_group
 from meshwright.spec.layout import Layout
 
 
@@ -117,8 +118,7 @@ class _Axes:
         """The process group of `ranks`. All ranks make their groups in the same order."""
         if len(ranks) == 1 and self._alone is not None:
             return self._alone
-        made = dist.new_group(ranks, use_local_synchronization=True, group_desc=name)
-        assert isinstance(made, dist.ProcessGroup)
+        made = new_group(ranks, name)
         if len(ranks) == 1:
             self._alone = made
         return made

@@ -10,6 +10,7 @@ from torch import nn
 
 from meshwright.cost.schedules import placement
 from meshwright.modes.cuts import Cuts
+from meshwright.modes.groups import new_group
 from meshwright.modes.mesh import Mesh
 from meshwright.modes.parts import Part
 from meshwright.modes.recipe import Recipe
@@ -98,7 +99,7 @@ def tied_tables(
         pair = [end * stride + lane for end in sorted(ends)]
         between = mesh.index("pipeline") not in ends
         own = [dist.get_rank()] if between else pair
-        made = dist.new_group(own, use_local_synchronization=True, group_desc="pipeline")
+        made = new_group(own, "pipeline")
         group, source = None if between else made, first * stride + lane
     found = []
     for _, kept in recipe.tied:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.diagnose.diagnosis import diagnose
-from meshwright.diagnose.finding import CERTAIN, INFO, LIKELY, Finding
+from meshwright.diagnose.finding import CERTAIN, INFO, LIKELY, POSSIBLE, Finding
 
 KEY_ERROR = (
     "[rank{r}]: Traceback (most recent call last):\n"
@@ -118,3 +118,20 @@ def test_a_job_at_its_time_limit_is_told_to_be_so(tmp_path: Path) -> None:
     )
     first = diagnose([tmp_path]).findings[0]
     assert (first.category, first.confidence, "time limit" in first.cause) == ("unknown", CERTAIN, True)
+
+
+@pytest.mark.parametrize(
+    "words", ["Exception ignored in: <function __del__ at 0x7f>", "Error in atexit._run_exitfuncs:"]
+)
+def test_an_exception_that_python_ignores_is_no_end(tmp_path: Path, words: str) -> None:
+    (tmp_path / "rank_0.log").write_text(f"{steps(0)}[rank0]: {words}\n{KEY_ERROR.replace('{r}', '0')}")
+    assert [one for one in diagnose([tmp_path]).findings if one.severity != INFO] == []
+
+
+def test_a_rank_of_ours_that_was_killed_is_named_from_what_its_launcher_left(tmp_path: Path) -> None:
+    (tmp_path / "error-0001.json").write_text(
+        '{"rank": 1, "time": 1.0, "kind": "signal", "message": "killed by SIGKILL", "traceback": "", "where": "",'
+        ' "exit_code": -9, "is_request": false}'
+    )
+    (one,) = diagnose([tmp_path]).findings
+    assert (one.category, one.confidence, one.ranks) == ("host_oom", POSSIBLE, (1,))

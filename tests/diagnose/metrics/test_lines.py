@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.diagnose.diagnosis import diagnose
+from meshwright.diagnose.diagnosis import diagnose, judge
 from meshwright.diagnose.inputs import read_inputs
+from meshwright.diagnose.metrics import series
 from meshwright.diagnose.metrics.numbers import numbers
 from meshwright.diagnose.metrics.series import Run, runs
 from meshwright.diagnose.topics import TOPICS
@@ -126,3 +127,15 @@ def test_hostile_numbers_do_no_harm(tmp_path: Path, text: str) -> None:
 def test_broken_histories_do_no_harm(tmp_path: Path, parsed: str) -> None:
     (tmp_path / "a.json").write_text(parsed)
     assert diagnose([tmp_path]).findings == ()
+
+
+def test_a_long_log_is_kept_in_part_and_its_end_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "MOST_POINTS", 4000)
+    steps = 20_000
+    lines = (f"step {step} | loss {'nan' if step == steps else 2.5} | grad norm 0.9\n" for step in range(1, steps + 1))
+    (tmp_path / "out.log").write_text("".join(lines))
+    facts = read_inputs([tmp_path], TOPICS)
+    (run,) = runs(facts)
+    assert len(run.points) <= 4000
+    assert (run.points[0].step, run.points[-1].step, run.printed) == (1, steps, steps)
+    assert any("from step 20000" in one.cause for one in judge(facts).findings)

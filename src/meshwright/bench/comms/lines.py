@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from meshwright.modes.groups import new_group
 from meshwright.modes.mesh import make_mesh
 from meshwright.spec.collective import INTER, INTRA, Line
 from meshwright.spec.layout import Layout
@@ -61,9 +62,7 @@ def lines_of_nodes(nodes: Sequence[int]) -> list[Own]:
     found = []
     for name, groups in wanted:
         own = next(ranks for ranks in groups if dist.get_rank() in ranks)
-        group = dist.new_group(own, use_local_synchronization=True, group_desc=name)
-        assert isinstance(group, dist.ProcessGroup)
-        found.append(Own(_line(name, groups, nodes), group, groups))
+        found.append(Own(_line(name, groups, nodes), new_group(own, name), groups))
     return found
 
 

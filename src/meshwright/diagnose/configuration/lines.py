@@ -19,7 +19,9 @@ from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.logs.line import Line, holds
 
 MOST_REFUSALS = 256
-_TABLE = re.compile(r"^\s*(?:(?:\[[^\]]{1,60}\]:?\s*){1,5}|\d{1,6}:)?\s*([a-z][a-z0-9_]{1,60})\s\.{3,}\s(\S{1,40})\s*$")
+_TABLE = re.compile(
+    r"^\s*+(?:(?:\[[^\]]{1,60}\]:?\s*+){1,5}|\d{1,6}:)?\s*+([a-z][a-z0-9_]{1,60})\s\.{3,}\s(\S{1,40})\s*$"
+)
 _PAIR = re.compile(r"(?<![\w-])([A-Za-z]\w{1,60})(?:: [A-Za-z]+)?[\"']?\s?(?:= ?(?!=)|: ?)[\"']?([-\w.+]{1,40})")
 _YAML = re.compile(r"^\s{0,8}([A-Za-z]\w{0,60}):\s+[\"']?([-\w.+]{1,40})[\"']?\s*(?:#.*)?$")
 _SHELL = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]{0,60})=[\"']?([-\w.,]{0,80})[\"']?\s*(?:#.*|;.*)?$")

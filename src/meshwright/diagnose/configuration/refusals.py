@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from meshwright.diagnose.finding import Evidence
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.line import Line, holds
 
 _HINTS = ("divisible", "multiple of", "!=", "does not match num_", "not equal to ")
@@ -70,13 +71,18 @@ def refusal_in(line: Line) -> Refusal | None:
     if found := _TOTAL.search(text):
         return _made(line, "world_product", int(found[2]), (int(found[1]),), "the parallelism configuration")
     where = max(text.find("divisible"), text.find("multiple of"))
-    if where >= 0 and (found := _REFUSED.search(text[max(where - 200, 0) : where + 300])):
+    if where >= 0 and (found := _REFUSED.search(_squeezed(text[max(where - 200, 0) : where + 300]))):
         divisors = [(words or "", int(number)) for words, number in _FACTOR.findall(_clause(found["rest"]))][:4]
         if divisors and all(number > 0 for _, number in divisors):
             words = " ".join(words for words, _ in divisors).strip(" ,.(")
             kind = _kind(found["subject"] or "", words)
             return _made(line, kind, int(found[2]), tuple(number for _, number in divisors), words)
     return None
+
+
+def _squeezed(text: str) -> str:
+    """The text with one blank between words: a long row of blanks would be tried at each of them."""
+    return " ".join(text.split())
 
 
 def _clause(rest: str) -> str:
@@ -102,5 +108,4 @@ def _made(line: Line, kind: str, number: int, factors: tuple[int, ...], words: s
     by = prod(factors)
     if number > 10**12 or abs(by) > 10**12:
         return None
-    evidence = Evidence(line.path, line.text.strip()[:400], line.number, rank=line.rank)
-    return Refusal(kind, number, by, factors, words, evidence, line.when)
+    return Refusal(kind, number, by, factors, words, evidence(line), line.when)

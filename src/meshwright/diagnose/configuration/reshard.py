@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from meshwright.diagnose.configuration.names import name_of
 from meshwright.diagnose.configuration.settings import Job
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Evidence, Finding
+from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Finding
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.line import Line
 
 HINTS = ("DP world size of", "value from checkpoint", "size mismatch for", "size of tensor a")
 _DP = re.compile(r"DP world size of (\d+) but the current world size is (\d+)")
-_ARGUMENT = re.compile(r"(\w+) value from checkpoint \((\w+)\) is not equal to [\w ]*?\((\w+)\)")
+_ARGUMENT = re.compile(r"(?<!\w)(\w{1,80}+) value from checkpoint \((\w+)\) is not equal to [\w ]*?\((\w+)\)")
 _SHAPES = re.compile(
     r"size mismatch for ([\w.]+): copying a param with shape torch\.Size\(\[([\d, ]+)\]\) from checkpoint, "
     r"the shape in current model is torch\.Size\(\[([\d, ]+)\]\)"
@@ -128,8 +129,7 @@ def _vocabulary(line: Line, confidence: str, text: str) -> Finding:
 
 
 def _finding(line: Line, confidence: str, cause: str, change: tuple[str, ...], weight: int) -> Finding:
-    evidence = Evidence(line.path, line.text.strip()[:400], line.number, rank=line.rank)
     return Finding(
-        "checkpoint_reshard", ERROR, confidence, (), cause, (evidence,),
+        "checkpoint_reshard", ERROR, confidence, (), cause, (evidence(line),),
         "Compare the sizes of the embedding in the checkpoint and in the model.", change, line.when, weight=weight,
     )  # fmt: skip

@@ -41,6 +41,8 @@ class Trace:
     """A traceback that is being read."""
 
     begun: int
+    ignored: bool = False
+    """Python says itself that it goes on."""
     frame: str = ""
 
 

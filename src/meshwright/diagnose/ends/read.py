@@ -15,7 +15,10 @@ from meshwright.diagnose.logs.line import Line, holds
 
 LONGEST = 400
 """Lines of a traceback, with those of other ranks in between."""
-_KEYS = ("Error", "Exception", "Traceback (most", "Interrupt")
+BESIDE = 3
+"""Lines from the words that an exception is ignored to its traceback."""
+_IGNORED = ("Exception ignored in", "Error in atexit", "Error in sys.excepthook", "--- Logging error ---")
+_KEYS = ("Error", "Exception", "Traceback (most", "Interrupt", "Logging error")
 _PREFIX = re.compile(r"^(?:\s*\[(?:rank|default)\d+\]:|\s*\d{1,6}:(?=\s))+ ?")
 _RAISED = Late(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt))(?:: (.*)|:?\s*$)")
 _FRAME = re.compile(r'^ *File "([^"]{1,400})", line \d+')
@@ -55,15 +58,19 @@ def collect(line: Line, facts: Facts) -> str:
 
 
 def _raised(ends: Ends, place: Place, line: Line) -> str:
-    if "Traceback (most" in line.text:
+    if holds(line.text, _IGNORED) or "Traceback (most" in line.text:
+        before = ends.open.get(place)
+        ignored = before is not None and before.ignored and line.number - before.begun <= BESIDE
         if len(ends.open) < MOST:
-            ends.open[place] = Trace(line.number)
+            ends.open[place] = Trace(line.number, ignored or holds(line.text, _IGNORED))
         return "log"
     found = _RAISED.match(_PREFIX.sub("", line.text))
     if found is None:
         return ""
     trace = ends.open.pop(place, None)
     kind, said = found[1].rpartition(".")[2], (found[2] or "").strip()
+    if trace is not None and trace.ignored:
+        return "log"
     if len(ends.raised) < MOST and not _ECHO.match(kind) and not _ECHO_TEXT.search(said):
         ends.raised.append(Raised(line, kind, said, trace.frame if trace else "", trace is not None))
     return "log"

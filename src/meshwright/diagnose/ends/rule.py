@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.ends.facts import Ends, Exit, Raised
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Evidence, Finding
+from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Finding
+from meshwright.diagnose.logs.cited import earliest, evidence
 
 CATEGORY = "unknown"
 """None of the known kinds."""
@@ -47,10 +48,9 @@ def _exception(same: Sequence[Raised]) -> Finding:
         CATEGORY, ERROR, LIKELY, ranks,
         f"{who} ended with {first.kind}{f': {first.said[:160]}' if first.said else ''}{where}. That is an error of the "
         "program or its data, of no kind that is known here.",
-        tuple(Evidence(one.line.path, one.line.text.strip()[:400], one.line.number, rank=one.line.rank)
-              for one in same[:8]),
+        tuple(evidence(one.line) for one in same[:8]),
         _CONFIRM, ("Mend what the traceback shows. Timeouts and closed connections of other ranks follow from it.",),
-        min((one.line.when for one in same if one.line.when is not None), default=None), weight=-1,
+        earliest(one.line for one in same), weight=-1,
     )  # fmt: skip
 
 
@@ -60,8 +60,23 @@ def find_exits(facts: Facts) -> Iterator[Finding]:
     told = {one.line.rank for one in ends.raised}
     for one in ends.exits:
         known = one.rank in told or None in told or one.line.path in facts.explained
-        if not known and -one.code not in KNOWN_SIGNALS:
+        if not known and -one.code == signal.SIGKILL and ends.limits:
+            continue  # the scheduler said that it ends the job
+        if not known and -one.code == signal.SIGKILL:
+            yield _killed(one)
+        elif not known and -one.code not in KNOWN_SIGNALS:
             yield _exit(one)
+
+
+def _killed(one: Exit) -> Finding:
+    who = "A process" if one.rank is None else f"Rank {one.rank}"
+    return Finding(
+        "host_oom", ERROR, POSSIBLE, () if one.rank is None else (one.rank,),
+        f"{who} was killed (SIGKILL) and could not say why: the kernel does so when host memory runs out, a scheduler "
+        "or a person may, too.",
+        (evidence(one.line, one.rank),), "dmesg of its node for 'Killed process'; sacct, if Slurm ran it.",
+        ("Less host memory: fewer loader workers, weights that one rank loads and sends, a larger container.",),
+    )  # fmt: skip
 
 
 def _exit(one: Exit) -> Finding:
@@ -70,7 +85,7 @@ def _exit(one: Exit) -> Finding:
     return Finding(
         CATEGORY, ERROR, POSSIBLE, () if one.rank is None else (one.rank,),
         f"{who} failed first, by {by}, and no line that was read says why.",
-        (Evidence(one.line.path, one.line.text.strip()[:400], one.line.number, rank=one.rank),),
+        (evidence(one.line, one.rank),),
         f"The log of {who.lower()}; a core dump, where a signal ended it; dmesg of its node.",
         ("Run with PYTHONFAULTHANDLER=1, and let torchrun keep all logs: --log-dir, --tee 3.",), weight=-1,
     )  # fmt: skip
@@ -91,7 +106,7 @@ def find_limits(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             CATEGORY, WARNING, CERTAIN, (), "The scheduler ended the job: at its time limit, for another job, or as a "
             "node failed. Ends of processes and closed connections after that are consequences.",
-            tuple(Evidence(one.path, one.text.strip()[:400], one.number) for one in lines[:4]),
+            tuple(evidence(one) for one in lines[:4]),
             "sacct -j JOB --format=State,Elapsed,Timelimit", ("Save checkpoints often enough, and resume.",),
             first.when,
         )  # fmt: skip

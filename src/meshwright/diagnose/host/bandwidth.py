@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import LIKELY, WARNING, Finding
-from meshwright.diagnose.host.facts import MOST, HostFacts, Matrix, Reading, evidence, when_of
+from meshwright.diagnose.host.facts import MOST, HostFacts, Matrix, Reading
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
@@ -77,5 +78,5 @@ def _finding(peers: Matrix, without: Matrix, slow: list[tuple[int, int, float, f
             "Turn ACS off on the PCIe bridges and the IOMMU off in the BIOS (or boot with iommu=pt).",
             "As a stopgap: NCCL_P2P_DISABLE=1, or NCCL_P2P_LEVEL at the level that measures faster.",
         ),
-        when_of(peers.line), weight=3,
+        peers.line.when, weight=3,
     )  # fmt: skip

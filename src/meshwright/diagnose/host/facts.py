@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from meshwright.diagnose.finding import Evidence
 from meshwright.diagnose.logs.line import Line
 
 MOST = 4096
@@ -96,13 +95,3 @@ class HostFacts:
     stacks: list[Stack] = field(default_factory=list)
     readings: dict[str, Reading] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
-
-
-def evidence(line: Line) -> Evidence:
-    """A line as evidence."""
-    return Evidence(line.path, line.text.strip()[:400], line.number, rank=line.rank)
-
-
-def when_of(*lines: Line) -> float | None:
-    """The earliest time that lines tell."""
-    return min((line.when for line in lines if line.when is not None), default=None)

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Finding
-from meshwright.diagnose.host.facts import MOST, HostFacts, Reading, Told, evidence, when_of
+from meshwright.diagnose.host.facts import MOST, HostFacts, Reading, Told
+from meshwright.diagnose.logs.cited import earliest, evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory.afterwards import went_on
@@ -101,7 +102,7 @@ def find_faults(facts: Facts) -> Iterator[Finding]:
                 "Reset the GPU; if the fault returns, reseat or replace it.",
                 "Do not change NCCL settings: they cannot help.",
             ),
-            when_of(*(one.line for one in same)), weight=4 if proven else 3,
+            earliest(one.line for one in same), weight=4 if proven else 3,
         )  # fmt: skip
     yield from _programs(facts.of(HostFacts).programs)
 
@@ -115,7 +116,7 @@ def _programs(told: Sequence[Told]) -> Iterator[Finding]:
             tuple(evidence(one.line) for one in told[:MOST_EVIDENCE]),
             "Run with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer: the same kernel fails on another GPU.",
             ("Look for an index out of range in the kernel or the embedding that failed.",),
-            when_of(*(one.line for one in told)),
+            earliest(one.line for one in told),
         )  # fmt: skip
 
 
@@ -133,5 +134,5 @@ def find_bridges(facts: Facts) -> Iterator[Finding]:
                 "Turn ACS off on the bridges (BIOS, or setpci ECAP_ACS+6.w=0000), or boot with iommu=pt.",
                 "As a stopgap: NCCL_P2P_DISABLE=1.",
             ),
-            when_of(*(one.line for one in told)), weight=2,
+            earliest(one.line for one in told), weight=2,
         )  # fmt: skip

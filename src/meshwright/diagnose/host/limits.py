@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import LIKELY, POSSIBLE, WARNING, Finding
-from meshwright.diagnose.host.facts import MOST, HostFacts, Reading, evidence, when_of
+from meshwright.diagnose.host.facts import MOST, HostFacts, Reading
+from meshwright.diagnose.logs.cited import earliest, evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
@@ -86,5 +87,5 @@ def find_limits(facts: Facts) -> Iterator[Finding]:
                 "OMP_PROC_BIND, KMP_AFFINITY and GOMP_CPU_AFFINITY.",
                 "Reset it in worker_init_fn: os.sched_setaffinity(0, range(os.cpu_count())).",
             ),
-            when_of(*pinned), weight=2,
+            earliest(pinned), weight=2,
         )  # fmt: skip

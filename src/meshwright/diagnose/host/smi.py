@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import LIKELY, POSSIBLE, WARNING, Finding
-from meshwright.diagnose.host.facts import MOST, HostFacts, Process, Reading, Told, evidence, when_of
+from meshwright.diagnose.host.facts import MOST, HostFacts, Process, Reading, Told
+from meshwright.diagnose.logs.cited import earliest, evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
@@ -122,7 +123,7 @@ def _shared(
             "Call torch.cuda.set_device(local_rank) before anything else uses CUDA.",
             "Set CUDA_VISIBLE_DEVICES for each process where a library always uses GPU 0.",
         ),
-        when_of(*lines), weight=3,
+        earliest(lines), weight=3,
     )  # fmt: skip
 
 
@@ -141,6 +142,6 @@ def find_slowed(facts: Facts) -> Iterator[Finding]:
                 f"Clocks are held down on {names}: {', '.join(dict.fromkeys(one.what for one in told))}.",
                 tuple(evidence(one.line) for one in told[:MOST_EVIDENCE]),
                 "Compare the clocks (nvidia-smi -q -d CLOCK,PERFORMANCE) and the same kernel's time with other GPUs.",
-                ("Check cooling and power of that node, or take another one.",), when_of(*(one.line for one in told)),
+                ("Check cooling and power of that node, or take another one.",), earliest(one.line for one in told),
                 weight=2,
             )  # fmt: skip

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, POSSIBLE, WARNING, Finding
-from meshwright.diagnose.host.facts import MOST, HostFacts, Link, Reading, evidence, when_of
+from meshwright.diagnose.host.facts import MOST, HostFacts, Link, Reading
+from meshwright.diagnose.logs.cited import earliest, evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
@@ -56,7 +57,7 @@ def find_far(facts: Facts) -> Iterator[Finding]:
                     "Measure with NCCL_P2P_LEVEL=PHB (or NCCL_P2P_DISABLE=1) and keep what is faster.",
                     "Prefer data parallelism with gradient accumulation to layouts that talk in every layer.",
                 ),
-                when_of(*lines), weight=1,
+                earliest(lines), weight=1,
             )  # fmt: skip
         yield from _far_nics(rows)
 
@@ -75,5 +76,5 @@ def _far_nics(rows: list[Link]) -> Iterator[Finding]:
                 "Measure with NCCL_NET_GDR_LEVEL=PHB (or SYS).",
                 "In a virtual machine give NCCL the true topology (NCCL_TOPO_FILE).",
             ),
-            when_of(*lines),
+            earliest(lines),
         )  # fmt: skip

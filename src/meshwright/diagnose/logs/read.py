@@ -52,7 +52,7 @@ def read_log(stream: BinaryIO, path: str, head: bytes, modified: float, topics: 
     """Gives every line to the topics that ask for it, and says what the file is."""
     program = is_program(head)
     asked = [
-        (re.compile(one.trigger).search, one.collect)
+        (re.compile(one.trigger).search if one.trigger else None, one.collect)
         for one in topics
         if one.collect is not None and (one.of_programs or not program)
     ]
@@ -68,7 +68,7 @@ def read_log(stream: BinaryIO, path: str, head: bytes, modified: float, topics: 
         if like_log < 1 and _LOG.search(line.text):
             like_log += 1
         for trigger, collect in asked:
-            if trigger(line.text) and (kind := collect(line, facts)):
+            if (trigger is None or trigger(line.text)) and (kind := collect(line, facts)):
                 kinds.add(kind)
     rank = next(iter(ranks)) if len(ranks) == 1 else None
     if not kinds and not like_log:

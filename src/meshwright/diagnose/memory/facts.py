@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshwright.diagnose.finding import Evidence
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory.oom import Oom
 from meshwright.diagnose.memory.place import Place
@@ -114,8 +113,3 @@ class MemoryFacts:
     def ranks_of(self, paths: Iterable[str]) -> set[int]:
         """The ranks that lines of these files are of."""
         return {rank for path in paths for rank in self.ranks.get(path, ())}
-
-
-def evidence(line: Line, text: str = "") -> Evidence:
-    """A line of a log as evidence."""
-    return Evidence(line.path, (text or line.text).strip()[:400], line.number, rank=line.rank)

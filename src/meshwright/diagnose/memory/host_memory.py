@@ -10,11 +10,12 @@ from itertools import pairwise
 from meshwright.diagnose.configuration.settings import job_at
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
+from meshwright.diagnose.logs.cited import earliest, evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory import advice
 from meshwright.diagnose.memory.afterwards import went_on
-from meshwright.diagnose.memory.facts import Kill, MemoryFacts, evidence
+from meshwright.diagnose.memory.facts import Kill, MemoryFacts
 from meshwright.diagnose.memory.job import job_of
 from meshwright.diagnose.memory.sizes import shown
 
@@ -157,12 +158,11 @@ def _finding(
     more: Sequence[Line] = (),
     consequence: bool = False,
 ) -> Finding:
-    moments = [one.line.when for one in kills if one.line.when is not None]
     shown_lines: tuple[Evidence, ...] = tuple(evidence(one.line) for one in kills[:6])
     return Finding(
         "host_oom", ERROR, confidence, tuple(sorted({one.rank for one in kills if one.rank is not None})), cause,
         (*shown_lines, *(evidence(line) for line in more)),
         "`dmesg -T | grep -i -E 'killed process|oom'` on that node, or the limit and the peak of the job's cgroup.",
         advice.HOST_GROWS if _grew(facts.of(MemoryFacts)) else advice.HOST,
-        min(moments, default=None), consequence, weight,
+        earliest(one.line for one in kills), consequence, weight,
     )  # fmt: skip

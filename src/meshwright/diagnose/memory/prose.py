@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, POSSIBLE, Finding
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.memory import advice
-from meshwright.diagnose.memory.facts import MOST, MemoryFacts, Told, evidence
+from meshwright.diagnose.memory.facts import MOST, MemoryFacts, Told
 from meshwright.diagnose.memory.sizes import GIB, SIZE, in_bytes, shown
 
 SAME = 0.01

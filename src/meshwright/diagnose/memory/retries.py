@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Finding
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.memory import advice
-from meshwright.diagnose.memory.facts import MemoryFacts, Retry, evidence
+from meshwright.diagnose.memory.facts import MemoryFacts, Retry
 
 MOST_EVIDENCE = 6
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, Evidence, Finding
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.memory.afterwards import went_on
 from meshwright.diagnose.memory.capacity import savings, state_of
-from meshwright.diagnose.memory.facts import Failure, MemoryFacts, evidence
+from meshwright.diagnose.memory.facts import Failure, MemoryFacts
 from meshwright.diagnose.memory.job import job_of
 from meshwright.diagnose.memory.verdict import Surroundings, Verdict, verdicts
 

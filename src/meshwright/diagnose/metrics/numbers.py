@@ -48,8 +48,8 @@ NAME = {word: name for name, words in WORDS.items() for word in words.split()}
 _NUMBER = r"[+-]?(?:\d[\d_,]*\.?\d*(?:[eE][+-]?\d{1,4})?|\.\d+(?:[eE][+-]?\d{1,4})?|nan|inf(?:inity)?)"
 _PAIR = re.compile(
     r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z]\w{0,60}+(?:[ /.-][A-Za-z]\w{0,60}+){0,6})"
-    r"\s*(?:\((?P<unit>[^()]{1,20})\))?[\"']?\s*"
-    rf"(?:[:=]\s*[\"']?\[?|\s)\s*(?:tensor\()?(?P<value>{_NUMBER})[\"'\]]?\s?"
+    r"(?P<between>\s*+(?:\((?P<unit>[^()]{1,20})\))?[\"']?\s*+(?:[:=]\s*+[\"']?\[?\s*+|(?<=\s))(?:tensor\()?)"
+    rf"(?P<value>{_NUMBER})[\"'\]]?\s?"
     r"(?P<after>/\s*\d[\d,]*|%|[KMGTB]i?B?\b|ms\b|s\b)?",
     re.IGNORECASE,
 )
@@ -68,11 +68,10 @@ LONGEST = 32
 def numbers(text: str) -> dict[str, float]:
     """The quantities of `WORDS` in a line, the first of each. Times are seconds, memory GiB, shares 0 to 1."""
     found: dict[str, float] = {}
-    for pair in _PAIR.finditer(text):
-        name = _meaning(pair["name"], pair["unit"] or "", _is_separated(pair))
-        value = number(pair["value"])
-        if name and value is not None:
-            _put(found, name, value, pair["after"] or "", pair["unit"] or "")
+    for words, between, unit, digits, after in _PAIR.findall(text):
+        name = _meaning(words, unit, ":" in between or "=" in between)
+        if name and (value := number(digits)) is not None:
+            _put(found, name, value, after, unit)
     if "%)" in text and (share := _SHARE.search(text)):
         found.setdefault("memory_share", float(share[1]) / 100)
     return found
@@ -83,14 +82,9 @@ def number(text: str) -> float | None:
     if len(text) > LONGEST:
         return None
     try:
-        return float(text.replace(",", "").replace("_", ""))
+        return float(text.replace(",", "") if "," in text else text)
     except ValueError:
         return None
-
-
-def _is_separated(pair: re.Match[str]) -> bool:
-    between = pair.string[pair.end("name") : pair.start("value")]
-    return ":" in between or "=" in between
 
 
 @lru_cache(maxsize=4096)  # a log says the same names in every line

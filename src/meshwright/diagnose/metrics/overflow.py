@@ -62,7 +62,7 @@ def _row(run: Run, row: list[Scale], first: bool) -> Finding | None:
     start, end = row[0], row[-1]
     floors = sum(one.before <= one.after for one in row)
     halvings = round(math.log2(start.before) - math.log2(end.after)) if start.before > end.after else 0
-    went_on = len(run.points) - end.point > BETWEEN
+    went_on = run.printed - end.point > BETWEEN
     if first and start.point <= BETWEEN and (end.after >= SETTLED or went_on) and not floors:
         return None
     if halvings < STREAK and not floors:

@@ -13,7 +13,7 @@ from meshwright.diagnose.finding import Evidence
 from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.metrics.meters import is_test, meters
 from meshwright.diagnose.metrics.numbers import NAME, numbers
-from meshwright.diagnose.metrics.series import MOST_POINTS, TEXT, Metrics, Pauses, Point, Scale
+from meshwright.diagnose.metrics.series import MOST_SCALES, TEXT, Metrics, Pauses, Point, Scale
 
 _HINTS = (
     "loss", "grad", "step", "iter", "tflops", "mfu", "utilization", "overflow", "samplespersec", "gc", "gen",
@@ -30,7 +30,7 @@ _SCALE = re.compile(
 )
 _ITERATION = re.compile(r"[Gg]rad overflow on iteration:? (\d{1,9})")
 _TIMER = re.compile(
-    r"(?:\d+/(\d{1,9}),? |global_step=(\d{1,9}), |step=(\d{1,9}), ).{0,80}?(?:SamplesPerSec|samples/sec)", re.IGNORECASE
+    r"(?:\d/(\d{1,9}),? |global_step=(\d{1,9}), |step=(\d{1,9}), ).{0,80}?(?:SamplesPerSec|samples/sec)", re.IGNORECASE
 )
 _GC = re.compile(
     r"(?:gen(?:eration)?[ -]?2\b|full (?:garbage )?collection|\bgc(?:\.collect)?\b|garbage collection).{0,60}?"
@@ -87,18 +87,19 @@ def collect(line: Line, facts: Facts) -> str:
 def add(facts: Facts, line: Line, values: dict[str, float]) -> None:
     """One step of the run that the line belongs to."""
     rank = int(values["rank"]) if 0 <= values.get("rank", math.nan) < 10**7 else line.rank
-    run = facts.of(Metrics).run(line.path, rank)
-    if run is None or len(run.points) >= MOST_POINTS:
+    metrics = facts.of(Metrics)
+    run = metrics.run(line.path, rank)
+    if run is None:
         return
     step = values.get("step", math.nan)
     if not 0 <= step < 2**53:
-        run.counted, step = False, len(run.points)
+        run.counted, step = False, run.printed
     kept = {name: value for name, value in values.items() if name not in ("rank", "step")}
     last = run.points[-1] if run.points else None
     if last is not None and last.step == int(step) and not kept.keys() & last.values.keys() and "step" in values:
-        run.points[-1] = Point(last.step, {**last.values, **kept}, last.line, last.text, last.when)
+        run.points[-1] = Point(last.step, {**last.values, **kept}, last.line, last.text, last.year)
     else:
-        run.points.append(Point(int(step), kept, line.number, line.text.strip()[:TEXT], line.when))
+        metrics.add(run, Point(int(step), kept, line.number, line.text.strip()[:TEXT], line.year))
 
 
 def _json(text: str) -> dict[str, float] | None:
@@ -139,7 +140,7 @@ def _scale(line: Line, facts: Facts) -> bool:
         pauses.timers[line.path] = max(pauses.timers.get(line.path, 0), count)
     match = _SCALE.search(line.text)
     run = facts.of(Metrics).run(line.path, line.rank) if match else None
-    if match is None or run is None or len(run.scales) >= MOST_POINTS:
+    if match is None or run is None or len(run.scales) >= MOST_SCALES:
         return match is not None
     after = _float(match["b"] or match["d"] or match["e"] or match["f"])
     before = _float(match["a"] or match["c"]) if match["a"] or match["c"] else after * 2
@@ -151,7 +152,7 @@ def _scale(line: Line, facts: Facts) -> bool:
         and 0 < before < math.inf
         and not (last and (last.before, last.after) == (before, after) and last.line == line.number - 1)
     ):
-        run.scales.append(Scale(before, after, line.number, line.text.strip()[:TEXT], len(run.points), line.when))
+        run.scales.append(Scale(before, after, line.number, line.text.strip()[:TEXT], run.printed, line.year))
     return True
 
 

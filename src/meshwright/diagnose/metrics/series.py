@@ -8,9 +8,14 @@ from dataclasses import dataclass, field
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import Evidence
+from meshwright.diagnose.logs.line import time_of
 
-MOST_POINTS = 100_000
-"""Steps kept of one run: its whole history, for nearly all."""
+MOST_POINTS = 200_000
+"""Steps kept of all runs, which is some 150 MB. Of more, long runs keep every second one."""
+MOST_SCALES = 100_000
+"""Overflows kept of one run."""
+SHORT, NEWEST = 1000, 64
+"""Steps of a run that is kept whole; steps at the end of a long one that are."""
 MOST_RUNS = 2048
 TEXT = 240
 """Characters kept of a line."""
@@ -24,7 +29,13 @@ class Point:
     values: Mapping[str, float]
     line: int | None
     text: str
-    when: float | None = None
+    year: int
+    """Of the file, for `when`."""
+
+    @property
+    def when(self) -> float | None:
+        """As a line's; it is seldom asked for."""
+        return time_of(self.text, self.year)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +48,12 @@ class Scale:
     text: str
     point: int
     """Steps that had been printed by then."""
-    when: float | None = None
+    year: int
+
+    @property
+    def when(self) -> float | None:
+        """As a line's."""
+        return time_of(self.text, self.year)
 
 
 @dataclass
@@ -50,6 +66,18 @@ class Run:
     scales: list[Scale] = field(default_factory=list)
     counted: bool = True
     """Whether steps are the program's own numbers; else they are counted lines."""
+    printed: int = 0
+    """Steps that were added, kept or not."""
+
+    def thin(self) -> None:
+        """Keeps every second step, the newest, and those that are not finite."""
+        if len(self.points) > SHORT:
+            end = len(self.points) - NEWEST
+            self.points = [
+                one
+                for at, one in enumerate(self.points)
+                if at % 2 == 0 or at >= end or not math.isfinite(one.values.get("loss", 0.0))
+            ]
 
     def of(self, name: str, finite: bool = True) -> list[tuple[Point, float]]:
         """Points that have a value of this name, in the order of the file."""
@@ -85,6 +113,20 @@ class Metrics:
     """All runs."""
 
     of: dict[tuple[str, int | None], Run] = field(default_factory=dict)
+    count: int = 0
+    """Steps that are kept, or more."""
+
+    def add(self, run: Run, point: Point) -> None:
+        """Adds a step; where there are too many, thins the runs first."""
+        if self.count >= MOST_POINTS:
+            for one in self.of.values():
+                one.thin()
+            self.count = sum(len(one.points) for one in self.of.values())
+            if self.count >= MOST_POINTS * 3 // 4:
+                return  # very many short runs, or losses that are not finite
+        run.points.append(point)
+        run.printed += 1
+        self.count += 1
 
     def run(self, path: str, rank: int | None) -> Run | None:
         """The run to add to; None: there are too many."""

@@ -15,6 +15,7 @@ from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
 from meshwright.spec.collective import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, REDUCE_SCATTER, SEND, bus_factor
+from meshwright.spec.units import binary
 
 KIND = "DeepSpeed communication summary"
 SMALL = 10e6
@@ -125,7 +126,7 @@ def _small(rank: int | None, table: Summary) -> Finding | None:
     return Finding(
         "small_messages", WARNING, LIKELY, (),
         f"{share:.0%} of {total / 1e3:.1f} s of communication is in messages below {SMALL / 1e6:g} MB, most in "
-        f"{worst.count:,} {worst.name} of {_size(worst.bytes)} at {(worst.bytes_per_s or 0.0) / 1e9:.2f} GB/s: "
+        f"{worst.count:,} {worst.name} of {binary(worst.bytes)} at {(worst.bytes_per_s or 0.0) / 1e9:.2f} GB/s: "
         "latency, not bandwidth.",
         (_head(table, rank),),
         "The same sizes in nccl-tests: the curve tells what larger messages would reach.",
@@ -179,9 +180,3 @@ def find_wrong_bandwidths(facts: Facts) -> list[Finding]:
             )  # fmt: skip
             return [told]
     return []
-
-
-def _size(size: float) -> str:
-    from meshwright.spec.units import binary
-
-    return binary(size)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, LIKELY, POSSIBLE, Finding
-from meshwright.diagnose.network.nccl_facts import Completion, Nccl, evidence
+from meshwright.diagnose.logs.cited import evidence
+from meshwright.diagnose.network.nccl_facts import Completion, Nccl
 
 FLUSHED = 5
 """IBV_WC_WR_FLUSH_ERR: a consequence of an earlier error on the same connection (libibverbs, ibv_wc_status)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from meshwright.diagnose.finding import Evidence
 from meshwright.diagnose.logs.line import Line
 
 MOST = 2048
@@ -87,8 +86,3 @@ class Nccl:
     def nodes(self) -> int:
         """Nodes of the job as far as its lines tell; 1 where only one speaks and no number is told."""
         return max(self.told_nodes, len(self.hosts), 1)
-
-
-def evidence(line: Line) -> Evidence:
-    """Where a line is."""
-    return Evidence(line.path, line.text.strip()[:400], line.number, rank=line.rank)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Finding
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.network.measured import LARGE, Measured, rows_of
-from meshwright.diagnose.network.nccl_facts import evidence
 from meshwright.spec.collective import INTER
 from meshwright.spec.units import gb_per_s
 

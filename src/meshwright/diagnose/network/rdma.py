@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, INFO, LIKELY, POSSIBLE, WARNING, Finding
-from meshwright.diagnose.network.nccl_facts import Nccl, evidence
+from meshwright.diagnose.logs.cited import evidence
+from meshwright.diagnose.network.nccl_facts import Nccl
 from meshwright.spec.units import binary
 
 GDR = (

@@ -8,8 +8,9 @@ from statistics import median
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import LIKELY, POSSIBLE, WARNING, Finding
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.line import Line
-from meshwright.diagnose.network.nccl_facts import Nccl, evidence
+from meshwright.diagnose.network.nccl_facts import Nccl
 from meshwright.diagnose.network.timers import Extreme, Timer, Times
 
 LEAST_STEPS = 3

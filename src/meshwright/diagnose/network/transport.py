@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, INFO, LIKELY, POSSIBLE, WARNING, Finding
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.line import Line
-from meshwright.diagnose.network.nccl_facts import Interface, Nccl, evidence
+from meshwright.diagnose.network.nccl_facts import Interface, Nccl
 
 VIRTUAL = ("lo", "docker", "veth", "virbr", "cni", "flannel", "cali", "br-", "vnet", "tun", "tap", "podman")
 """Starts of interfaces' names that lead to no other node (Linux, Docker, libvirt and the usual container networks)."""

@@ -10,6 +10,7 @@ from meshwright.diagnose.recorder.mismatch import Mismatch, first_mismatch
 from meshwright.diagnose.recorder.read import Dump, Entry
 from meshwright.diagnose.recorder.steps import begins_step
 from meshwright.diagnose.recorder.waits import Wait, culprits, members, waits
+from meshwright.diagnose.told import ranks_text
 
 _CHANGES = {
     "hardware_fault": ("If its log ends without an error, look at its node: dmesg, nvidia-smi, the scheduler's log.",),
@@ -52,7 +53,7 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
     held = sorted(edges, key=lambda edge: edge.entry.created_ns)
     first, own = held[0].entry, next((dump for dump in dumps if dump.rank == rank), None)
     did = _did(own)
-    waiting = _ranks([edge.rank for edge in held]).capitalize() + (" wait" if len(held) > 1 else " waits")
+    waiting = ranks_text([edge.rank for edge in held]).capitalize() + (" wait" if len(held) > 1 else " waits")
     evidence = [
         Evidence(_path(edge.rank, dumps), f"rank {edge.rank} waits in {_told(edge.entry)}", rank=edge.rank)
         for edge in held[:WITNESSES]
@@ -126,8 +127,8 @@ def _of_mismatch(found: Mismatch, dumps: Sequence[Dump]) -> Finding:
         severity=ERROR,
         confidence=CERTAIN if found.majority else POSSIBLE,
         ranks=found.odd,
-        cause=f"{_ranks(found.odd).capitalize()} and the other members of a group differ in the {found.what} of the "
-        f"same collective: {_told(odd)}{against}.",
+        cause=f"{ranks_text(found.odd).capitalize()} and the other members of a group differ in the {found.what} of "
+        f"the same collective: {_told(odd)}{against}.",
         evidence=tuple(
             Evidence(_path(rank, dumps), f"rank {rank}: {_told(entry)} {entry.frame}".strip(), rank=rank)
             for rank, entry in found.entries[:8]
@@ -147,7 +148,8 @@ def _of_circle(edges: Sequence[Wait], dumps: Sequence[Dump]) -> Finding:
         severity=ERROR,
         confidence=LIKELY,
         ranks=ranks,
-        cause=f"{_ranks(ranks).capitalize()} wait for each other in a circle: none has entered what another waits in.",
+        cause=f"{ranks_text(ranks).capitalize()} wait for each other in a circle: none has entered what another "
+        "waits in.",
         evidence=tuple(
             Evidence(_path(e.rank, dumps), f"rank {e.rank} waits for {e.member} in {_told(e.entry)}", rank=e.rank)
             for e in edges[:8]
@@ -187,14 +189,6 @@ def _told(entry: Entry) -> str:
         return f"{entry.operation} {entry.peers[0]}→{entry.peers[1]} number {entry.sequence} of {place}"
     shapes = ", ".join("×".join(map(str, shape)) or "scalar" for shape in entry.inputs)
     return f"{entry.operation} number {entry.sequence} of {place}" + (f", input {shapes}" if shapes else "")
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    unique = sorted(set(ranks))
-    if len(unique) == 1:
-        return f"rank {unique[0]}"
-    shown = ", ".join(map(str, unique[:12])) + (", …" if len(unique) > 12 else "")
-    return f"ranks {shown}"
 
 
 def _path(rank: int, dumps: Sequence[Dump]) -> str:

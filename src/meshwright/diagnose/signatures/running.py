@@ -1,4 +1,4 @@
-"""What goes wrong in a step: networks, devices, numbers; and the texts that only follow from something else."""
+"""What goes wrong in a step: devices, numbers, memory, hangs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ _DRAIN = (
     ("Take the node out of the pool and run its vendor's test (dcgmi diag -r 3, nvidia-smi -q -d ECC)."),
     "Resume from the last checkpoint on other nodes. No setting of NCCL helps.",
 )
-_LINK = (
-    ("Count which adapter and which peer occur in most lines: one of them alone is a cable, a port or a node."),
-    "All of them: routing, GID index, PFC or the subnet manager.",
-    "Only then NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT.",
-)
 _SCALE = (
     "Train in bf16 where the device has it.",
     (
@@ -23,21 +18,6 @@ _SCALE = (
 )
 _NONE = r"(?! ?errors?\b)(?!\W{0,40}(?:0\b|N/A|None|no\b|not\b))"
 """After the name of a counter: what it counts is there. nvidia-smi -q and DCGM name every counter, mostly with 0."""
-_EARLIER = "The first error in time over all ranks; the log of the rank that ended first."
-
-
-def _card(key: str, pattern: str) -> Signature:
-    return Signature(
-        "network_error",
-        key,
-        pattern,
-        "A call to the network card failed.",
-        (*_LINK, "ulimit -l unlimited (locked memory) in the container."),
-        "NCCL src/misc/ibvwrap.cc",
-        confidence=POSSIBLE,
-        weight=3,
-        confirm="ibstat, ulimit -l, and ib_write_bw between two nodes.",
-    )
 
 
 RUNNING = (
@@ -81,63 +61,6 @@ RUNNING = (
         "NVIDIA Xid 74; fabric manager",
         weight=2,
         confirm="nvidia-smi nvlink -e.",
-    ),
-    _card("net/ib", r"NET/IB ?:.*(?:Got async event|port error|link down|LID change|GID (?:table|change))"),
-    _card("ibv_", r"ibv_(?!open_device)\w+ (?:failed|error)"),
-    _card("rdma", r"NCCL WARN.*RDMA.*fail"),
-    Signature(
-        "network_error",
-        "connect",
-        (
-            r"(?:socketStartConnect|socketPollConnect|Call to connect|NCCL WARN.*connect).*(?:refused|"
-            r"timed out|No route to host|unreachable)|No route to host|Network is unreachable"
-        ),
-        "A rank cannot reach another one over the network.",
-        (
-            "Open all TCP ports between the nodes.",
-            "Name the interface that leads to the others: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME.",
-        ),
-        "NCCL src/misc/socket.cc",
-        confidence=POSSIBLE,
-        weight=2,
-        confirm="ping and nc -zv between the two nodes.",
-    ),
-    Signature(
-        "slow_network_wrong_transport",
-        "device",
-        r"Call to ibv_open_device failed|NET/IB ?: Unable to open device (?P<device>\S+)",
-        "NCCL cannot open an InfiniBand or RoCE device that is there, and goes on with sockets.",
-        (
-            "Give the container the devices: --device /dev/infiniband, --cap-add IPC_LOCK, --ulimit memlock=-1.",
-            "Name the device that is wired: NCCL_IB_HCA.",
-        ),
-        "NCCL src/transport/net_ib.cc",
-        confidence=POSSIBLE,
-        weight=4,
-        confirm="NCCL_DEBUG=INFO should say NET/IB : Using [0]mlx5_0; ibv_devinfo in the container.",
-    ),
-    Signature(
-        "slow_network_wrong_nic",
-        "interface",
-        r"NET ?(?:/Socket)? ?: Using (?:interface )?(?:\[\d+\])?(?P<name>lo|docker\d+|virbr\d+|br-\w+)\b",
-        "NCCL uses {name}, an interface that does not lead to other nodes.",
-        ("Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to an interface of every node, or exclude it: ^lo,docker.",),
-        "NCCL src/misc/socket.cc",
-        confidence=POSSIBLE,
-        weight=3,
-        confirm="ip -br addr on every node.",
-    ),
-    Signature(
-        "slow_network_wrong_nic",
-        "interface",
-        (
-            r"(?:no socket interface found|Unable to find (?:a|any) (?:usable )?(?:network "
-            r")?interface|Failed to find interface).*"
-        ),
-        "The interface that is asked for is not there.",
-        (("Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to an interface of every node: ip -br addr."),),
-        "NCCL src/misc/socket.cc",
-        weight=3,
     ),
     Signature(
         "fp16_overflow",
@@ -193,7 +116,7 @@ RUNNING = (
     Signature(
         "alloc_retries",
         "cache flushes",
-        r"(?P<n>\d+) pytorch allocator cache flushes since last step",
+        r"(?P<n>\d{1,9}) pytorch allocator cache flushes since last step",
         (
             "The allocator emptied its cache in a step ({n} times): memory is so short that time is "
             "lost in cudaFree and cudaMalloc."
@@ -205,39 +128,6 @@ RUNNING = (
         "DeepSpeed deepspeed/runtime/zero/stage3.py",
         severity=WARNING,
         weight=2,
-    ),
-    Signature(
-        "network_error",
-        "completion",
-        r"Got completion (?:with )?error (?P<status>\d+)",
-        "The network card reports a failed transfer (status {status}): the other side or the path to it is silent.",
-        _LINK,
-        "NCCL src/transport/net_ib.cc; ibv_wc_status",
-        confidence=POSSIBLE,
-        weight=2,
-        confirm="The counters of the adapters and switch ports; ib_write_bw between the two nodes.",
-    ),
-    Signature(
-        "slow_network_wrong_transport",
-        "net/ofi",
-        r"NET/OFI Could not find any optimal provider",
-        "The plugin for EFA found no EFA device, so that NCCL goes on with sockets.",
-        ("Attach an EFA interface to the instance, and show /dev/infiniband to the container.", "FI_PROVIDER=efa."),
-        "aws-ofi-nccl src/nccl_ofi_net.c",
-        confidence=POSSIBLE,
-        weight=3,
-        confirm="fi_info -p efa on the node; the log should say NET/OFI Selected Provider is efa.",
-    ),
-    Signature(
-        "slow_network_wrong_transport",
-        "libibverbs",
-        r"Failed to open libibverbs\.so",
-        "The library for InfiniBand is not there, so that NCCL can use sockets alone between nodes.",
-        ("Install libibverbs (rdma-core) in the image, if the nodes have InfiniBand, RoCE or EFA.",),
-        "NCCL src/misc/ibvwrap.cc",
-        severity=INFO,
-        confidence=POSSIBLE,
-        weight=1,
     ),
     Signature(
         "fp16_overflow",
@@ -281,28 +171,6 @@ RUNNING = (
         "PyTorch ProcessGroupNCCL.cpp, heartbeat monitor",
         confidence=POSSIBLE,
         weight=1,
-    ),
-    Signature(
-        "network_error",
-        "remote",
-        r"ncclRemoteError|remote process exited or there was a network error",
-        "A peer went away; why is in another rank's log.",
-        ("Read the log of the rank that ended first.",),
-        "NCCL src/nccl.h",
-        confidence=POSSIBLE,
-        consequence=True,
-        confirm=_EARLIER,
-    ),
-    Signature(
-        "network_error",
-        "system error",
-        r"unhandled system error|ncclSystemError",
-        "NCCL failed in a call to the system; the warning before it says which.",
-        ("Run with NCCL_DEBUG=WARN and read the line before this one.",),
-        "NCCL src/nccl.h",
-        confidence=POSSIBLE,
-        consequence=True,
-        confirm=_EARLIER,
     ),
     Signature(
         "low_mfu_small_work",

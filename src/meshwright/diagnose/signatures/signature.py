@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from meshwright.diagnose.finding import ERROR, LIKELY, Evidence, Finding
+from meshwright.diagnose.finding import ERROR, LIKELY, Finding
+from meshwright.diagnose.logs.cited import earliest, evidence
 from meshwright.diagnose.logs.late import Late
 from meshwright.diagnose.logs.line import Line
 
@@ -80,9 +81,9 @@ def finding(one: Signature, lines: Sequence[Line], values: dict[str, str]) -> Fi
         one.category, one.severity, one.confidence,
         tuple(sorted({line.rank for line in lines if line.rank is not None})),
         one.cause.format(**values),
-        tuple(Evidence(line.path, line.text.strip()[:400], line.number, rank=line.rank) for line in lines),
+        tuple(evidence(line) for line in lines),
         one.confirm.format(**values),
         tuple(change.format(**values) for change in one.change),
-        min((line.when for line in lines if line.when is not None), default=None),
+        earliest(lines),
         one.consequence, one.weight,
     )  # fmt: skip

@@ -9,11 +9,13 @@ from meshwright.diagnose.finding import Finding
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.signatures.configuration import CONFIGURATION
 from meshwright.diagnose.signatures.launch import LAUNCH
+from meshwright.diagnose.signatures.network import NETWORK
 from meshwright.diagnose.signatures.running import RUNNING
 from meshwright.diagnose.signatures.signature import Matches, Table, findings
+from meshwright.diagnose.signatures.wrappers import WRAPPERS
 from meshwright.diagnose.topic import Topic
 
-ALL = (*LAUNCH, *CONFIGURATION, *RUNNING)
+ALL = (*LAUNCH, *CONFIGURATION, *WRAPPERS, *NETWORK, *RUNNING)
 _TABLE = Table(ALL)
 
 

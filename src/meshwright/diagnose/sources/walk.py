@@ -10,6 +10,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import tarfile
 import zipfile
 import zlib
@@ -51,12 +52,18 @@ class Source:
     """Why it could not be opened."""
 
 
-def sources(path: Path) -> Iterator[Source]:
-    """The files below `path` in the order of their names."""
+def sources(
+    path: Path, seen: set[tuple[int, int]] | None = None, on_read: Callable[[int], None] = lambda size: None
+) -> Iterator[Source]:
+    """The files below `path` in the order of their names, but none that was `seen` (device, inode), as by a link."""
+    seen = set() if seen is None else seen
     for file in _files(path):
         try:
             about = file.stat()
-            stream = file.open("rb")
+            if (about.st_dev, about.st_ino) in seen:
+                continue
+            seen.add((about.st_dev, about.st_ino))
+            stream = io.BufferedReader(_Counted(file, on_read), HEAD)
         except OSError as error:
             yield Source(str(file), None, b"", 0.0, 0, error.strerror or "cannot be opened")
             continue
@@ -74,8 +81,17 @@ def size_of(path: Path) -> int:
 
 
 def _files(path: Path) -> Iterator[Path]:
+    """Files, and folders that cannot be listed: opening one of those tells why."""
     if path.is_dir():
-        yield from (file for file in sorted(path.rglob("*")) if file.is_file())
+        closed: list[Path] = []
+        found = [
+            Path(folder, name)
+            for folder, _, names in os.walk(path, onerror=lambda error: closed.append(Path(error.filename)))
+            for name in names
+        ]
+        # A link comes after the file that it may lead to.
+        yield from (file for file in sorted(found, key=lambda one: (one.is_symlink(), one)) if file.is_file())
+        yield from closed
     else:
         yield path
 
@@ -126,6 +142,19 @@ def _zip(path: str, stream: BinaryIO, modified: float, depth: int) -> Iterator[S
 def _is_torch_archive(head: bytes) -> bool:
     """What torch.save writes is a zip too, and no archive of a job's files."""
     return b"/data.pkl" in head[:4096] or b"/.format_version" in head[:4096]
+
+
+class _Counted(io.FileIO):
+    """A file that tells how many bytes are read from it."""
+
+    def __init__(self, path: Path, on_read: Callable[[int], None]) -> None:
+        super().__init__(path)
+        self._on_read = on_read
+
+    def readinto(self, buffer: Any) -> int | None:
+        size = super().readinto(buffer)
+        self._on_read(size or 0)
+        return size
 
 
 class _Plain(io.RawIOBase):

@@ -8,9 +8,10 @@ from math import prod
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Finding
+from meshwright.diagnose.logs.cited import earliest, evidence
+from meshwright.diagnose.told import ranks_text
 from meshwright.diagnose.watchdog.desync import BRANCH, LARGE, SAME, SCALAR, TRACE
-from meshwright.diagnose.watchdog.facts import Differing, Print, Watchdog, evidence
-from meshwright.diagnose.watchdog.words import ranks_text
+from meshwright.diagnose.watchdog.facts import Differing, Print, Watchdog
 
 
 def find_disagreements(facts: Facts) -> list[Finding]:
@@ -38,7 +39,7 @@ def _fingerprints(known: Watchdog) -> Iterator[Finding]:
         f"{ranks_text(odd).capitalize()}{' and the others' if majority else ''} run different collectives at the same "
         f"time: rank {one.rank} {_told(one)}, rank {other.rank} {_told(other)}.",
         tuple(evidence(pair.line, pair.prints[0].rank) for pair in same[:8]),
-        TRACE, BRANCH if branch else SAME, _when(same), weight=4,
+        TRACE, BRANCH if branch else SAME, earliest(one.line for one in same), weight=4,
     )  # fmt: skip
 
 
@@ -103,9 +104,5 @@ def _closed(known: Watchdog) -> Iterator[Finding]:
         tuple(evidence(one) for one in known.closed[:4]),
         "The log of the rank that is not among these, or ended first.",
         ("Read the logs of the other ranks from before this time.",),
-        min((one.when for one in known.closed if one.when is not None), default=None), consequence=True,
+        earliest(known.closed), consequence=True,
     )  # fmt: skip
-
-
-def _when(found: list[Differing]) -> float | None:
-    return min((one.line.when for one in found if one.line.when is not None), default=None)

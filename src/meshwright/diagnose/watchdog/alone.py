@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from meshwright.diagnose.ends.facts import Ends
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import ERROR, LIKELY, POSSIBLE, WARNING, Finding
+from meshwright.diagnose.logs.cited import earliest, evidence
+from meshwright.diagnose.told import ranks_text
 from meshwright.diagnose.watchdog.desync import BRANCH, GRADIENTS, STEPS, TRACE, find_desync, is_small
 from meshwright.diagnose.watchdog.doing import DATA, END, EVALUATION, SAVE
-from meshwright.diagnose.watchdog.facts import Doing, Timeout, Watchdog, evidence
+from meshwright.diagnose.watchdog.facts import Doing, Timeout, Watchdog
 from meshwright.diagnose.watchdog.groups import Table, tables
-from meshwright.diagnose.watchdog.words import ranks_text, told
+from meshwright.diagnose.watchdog.words import told
 
 BLOCKED = 2.0
 """Times the timeout: the watchdog looks about once a second, so a collective found so late means it was blocked."""
@@ -46,7 +48,7 @@ def _blocked(known: Watchdog) -> Iterator[Finding]:
             tuple(evidence(one.line, one.place.who) for one in late[:8]),
             "py-spy dump --native of the process while it stands still; whether the node was suspended or swapped.",
             ("Look for what blocks the host: the GIL, a CUDA call that does not return, swapping, a suspended node.",),
-            _when(late), weight=1,
+            earliest(one.line for one in late), weight=1,
         )  # fmt: skip
 
 
@@ -98,7 +100,7 @@ def _long_section(known: Watchdog) -> Iterator[Finding]:
             "Prepare the data before init_process_group, or in a job of its own, and cache them.",
             "Or give init_process_group a timeout that this work fits in (accelerate: InitProcessGroupKwargs).",
         ),
-        _when(first), weight=3,
+        earliest(one.line for one in first), weight=3,
     )  # fmt: skip
 
 
@@ -120,7 +122,7 @@ def _after_phase(known: Watchdog) -> Iterator[Finding]:
         f"{ranks_text(whos).capitalize() if whos else 'A rank'} waited in {told(small[0])}, a barrier or a flag, after "
         f"{phase.line.text.strip()[:80]!r}: others did not call it there.",
         (evidence(phase.line), *(evidence(one.line, one.place.who) for one in small[:6])),
-        TRACE, BRANCH, _when(small), weight=2,
+        TRACE, BRANCH, earliest(one.line for one in small), weight=2,
     )  # fmt: skip
 
 
@@ -141,7 +143,7 @@ def _concurrent(groups: Sequence[Table], known: Watchdog) -> Iterator[Finding]:
             "Call the collectives of different groups in one order on all ranks; NCCL_LAUNCH_ORDER_IMPLICIT=1.",
             "CUDA_DEVICE_MAX_CONNECTIONS=1, or no overlap of the groups' collectives.",
         ),
-        _when(rows), weight=2,
+        earliest(one.line for one in rows), weight=2,
     )  # fmt: skip
 
 
@@ -163,7 +165,7 @@ def _bare(groups: Sequence[Table], known: Watchdog, facts: Facts) -> Iterator[Fi
         f"{ranks_text(sorted(present)).capitalize() if present else 'A rank'} waited {one.limit_s:,.0f} s in "
         f"{told(one)} and gave up.{told_of or absent}",
         tuple(evidence(timeout.line, timeout.place.who) for timeout in known.timeouts[:8]),
-        f"The logs of all ranks from before that time. {TRACE}", change, _when(known.timeouts),
+        f"The logs of all ranks from before that time. {TRACE}", change, earliest(one.line for one in known.timeouts),
         consequence=not suspects, weight=int(bool(suspects)),
     )  # fmt: skip
 
@@ -186,7 +188,3 @@ def _before(doing: Doing, timeout: Timeout) -> bool:
 
 def _whos(timeouts: Sequence[Timeout]) -> tuple[int, ...]:
     return tuple(sorted({one.place.who for one in timeouts if one.place.who is not None}))
-
-
-def _when(timeouts: Sequence[Timeout]) -> float | None:
-    return min((one.line.when for one in timeouts if one.line.when is not None), default=None)

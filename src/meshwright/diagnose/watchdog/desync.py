@@ -7,14 +7,16 @@ whose last number is below that in which others wait never entered it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, Finding
+from meshwright.diagnose.logs.cited import earliest, evidence
+from meshwright.diagnose.told import ranks_text
 from meshwright.diagnose.watchdog.doing import DATA, END, EVALUATION, SAVE
-from meshwright.diagnose.watchdog.facts import Doing, Timeout, Watchdog, evidence
+from meshwright.diagnose.watchdog.facts import Doing, Timeout, Watchdog
 from meshwright.diagnose.watchdog.groups import Member, Table, tables
-from meshwright.diagnose.watchdog.words import ranks_text, told
+from meshwright.diagnose.watchdog.words import told
 
 SCALAR = 16
 """Elements up to which a collective is a barrier, a flag, a size or a metric, and no tensor of the model."""
@@ -68,11 +70,16 @@ def _differing(table: Table) -> Iterator[Finding]:
             "rank_conditional_collective" if branch else "mismatched_collectives", ERROR,
             # That they differ is shown; which branch led there is not.
             POSSIBLE if branch else CERTAIN if table.sure else LIKELY, odd,
-            f"At number {sequence} of {table.group.title} the ranks run different collectives: {ranks_text(odd)} "
-            f"{told(one)}, {'the others' if majority else 'another'} {told(other)}.",
+            f"At number {sequence} of {table.group.title} the ranks run different collectives: "
+            + (f"{ranks_text(odd)} {told(one)}, the others {told(other)}." if majority else f"{_each(by_rank)}."),
             tuple(evidence(one.line, rank) for rank, one in sorted(by_rank.items())[:8]),
-            TRACE, BRANCH if branch else SAME, _when(by_rank.values()), weight=3,
+            TRACE, BRANCH if branch else SAME, earliest(one.line for one in by_rank.values()), weight=3,
         )  # fmt: skip
+
+
+def _each(by_rank: Mapping[int, Timeout]) -> str:
+    """Rank by rank, where no majority says who is odd."""
+    return ", ".join(f"rank {rank} {told(one)}" for rank, one in sorted(by_rank.items())[:8])
 
 
 def _behind(table: Table, known: Watchdog) -> Iterator[Finding]:
@@ -129,7 +136,7 @@ def _apart(table: Table) -> Iterator[Finding]:
         f"The ranks of {table.group.title} wait in different collectives: rank {low} in number {first.sequence} "
         f"({told(first)}), rank {high} in number {last.sequence} ({told(last)}). They did not call the same before.",
         tuple(evidence(one.line, rank) for rank, one in ordered[:8]),
-        TRACE, BRANCH, _when(waiting.values()), weight=2,
+        TRACE, BRANCH, earliest(one.line for one in waiting.values()), weight=2,
     )  # fmt: skip
 
 
@@ -160,8 +167,3 @@ def is_small(one: Timeout) -> bool:
     if one.operation == "COALESCED":
         return False
     return one.operation == "BARRIER" or (one.elements_in is not None and one.elements_in <= SCALAR)
-
-
-def _when(timeouts: Iterable[Timeout]) -> float | None:
-    moments = [one.line.when for one in timeouts if one.line.when is not None]
-    return min(moments, default=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from meshwright.diagnose.finding import Evidence
 from meshwright.diagnose.logs.line import Line
 
 Kept = TypeVar("Kept")
@@ -130,11 +129,6 @@ class Watchdog:
     """Connections that somebody else's end closed."""
     world: int = 0
     """Ranks of the job, as far as a line says so; 0: none does."""
-
-
-def evidence(line: Line, rank: int | None = None) -> Evidence:
-    """Where a line is."""
-    return Evidence(line.path, line.text.strip()[:400], line.number, rank=line.rank if rank is None else rank)
 
 
 def add(kept: list[Kept], one: Kept) -> None:

@@ -22,7 +22,7 @@ from types import FrameType
 
 from meshwright.spec.errors import RequestError
 from meshwright.train.launch.environment import LAUNCHER, LOCALHOST
-from meshwright.train.launch.error_files import note_signal, read_errors, remove_errors
+from meshwright.train.launch.error_files import note_signal, read_errors, remove_errors, write_error
 from meshwright.train.launch.failures import Failure, death_of, root_cause
 from meshwright.train.launch.findings import finding_lines
 from meshwright.train.launch.orphans import PARENT, parent_death_signal
@@ -187,7 +187,10 @@ class _Job:
         """Say what happened; returns the exit code. Raises RequestError for a rank that said one."""
         errors = read_errors(self.folder)
         told = {failure.rank for failure in errors}
-        failures = errors + [death for death in self.deaths if death.rank not in told]
+        silent = [death for death in self.deaths if death.rank not in told]
+        for death in silent:
+            write_error(self.folder, death)  # what a killed rank cannot leave itself
+        failures = errors + silent
         if not failures:
             return 128 + self.stopped_by if self.stopped_by else 0
         cause = root_cause(failures)
