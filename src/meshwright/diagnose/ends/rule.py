@@ -60,6 +60,8 @@ def find_exits(facts: Facts) -> Iterator[Finding]:
     told = {one.line.rank for one in ends.raised}
     for one in ends.exits:
         known = one.rank in told or None in told or one.line.path in facts.explained
+        if not known and -one.code == signal.SIGKILL and ends.limits:
+            continue  # the scheduler said that it ends the job
         if not known and -one.code == signal.SIGKILL:
             if not ends.limits:  # a scheduler kills what its limit did not end
                 yield _killed(one)
