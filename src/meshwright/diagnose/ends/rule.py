@@ -63,8 +63,7 @@ def find_exits(facts: Facts) -> Iterator[Finding]:
         if not known and -one.code == signal.SIGKILL and ends.limits:
             continue  # the scheduler said that it ends the job
         if not known and -one.code == signal.SIGKILL:
-            if not ends.limits:  # a scheduler kills what its limit did not end
-                yield _killed(one)
+            yield _killed(one)
         elif not known and -one.code not in KNOWN_SIGNALS:
             yield _exit(one)
 

@@ -69,11 +69,6 @@ def place_of(lines: Sequence[str]) -> Place:
     return Place("", bool(head), head.strip()[:200])
 
 
-def is_frame(text: str) -> bool:
-    """Whether a line is the first of a traceback's frame."""
-    return _FRAME.match(text) is not None
-
-
 def own_frames(lines: Sequence[Line]) -> tuple[Line, ...]:
     """The innermost frame of the last traceback that lies in the user's own code, and the line of code after it."""
     start = max((at for at, one in enumerate(lines) if "Traceback (most recent call last)" in one.text), default=0)

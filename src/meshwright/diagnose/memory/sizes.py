@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from meshwright.diagnose.logs.late import Late
-
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 SIZE = r"(\d{1,20}(?:\.\d{1,9})?) ?(bytes|B|[KMGTPE]i?B?)\b"
 """A number and a unit. PyTorch's `format_size` prints two decimals and KiB, MiB or GiB."""
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
-_SIZE = Late(SIZE)
 
 
 def in_bytes(number: str, unit: str) -> float:
     """Bytes. `GB` and `G` are read as `GiB`: the programs whose texts are read here divide by 2**30."""
     return float(number) * 1024.0 ** _POWERS.get(unit[:1], 0)
-
-
-def first_size(text: str) -> float | None:
-    """The first size in a text, in bytes."""
-    found = _SIZE.search(text)
-    return in_bytes(*found.groups()) if found else None
 
 
 def rounding(number: str, unit: str) -> float:
