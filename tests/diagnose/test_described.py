@@ -8,6 +8,7 @@ import pytest
 
 from meshwright.diagnose.described.reports import likeness, reports, terms_of
 from meshwright.diagnose.described.topic import is_sentence, likeliest
+from meshwright.diagnose.described.words import kinds, words
 from meshwright.diagnose.diagnosis import diagnose
 from meshwright.spec.errors import RequestError
 
@@ -36,6 +37,11 @@ def test_each_kind_has_counted_reports_and_no_term_is_of_one_alone() -> None:
 )  # fmt: skip
 def test_a_sentence_leads_to_its_kind(text: str, category: str) -> None:
     assert likeliest(text)[0] == category
+
+
+def test_every_kind_says_what_it_is_and_what_to_change() -> None:
+    assert kinds().keys() == reports().kinds.keys() == words().keys()
+    assert all(one["what"] and one["change"] for one in kinds().values())
 
 
 def test_likeness_is_the_log_of_how_much_likelier_a_term_is_in_a_kind() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from meshwright.diagnose.described.reports import likeness
-from meshwright.diagnose.described.words import complaint, weights, words
+from meshwright.diagnose.described.words import complaint, kinds, weights, words
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
@@ -131,9 +131,10 @@ def _finding(category: str, place: int, path: str, lines: list[Line]) -> Finding
         severity=WARNING,
         confidence=POSSIBLE,
         ranks=(),
-        cause=f"The words in {path} describe {category.replace('_', ' ')}.",
+        cause=f"{path} reads like {kinds()[category]['what']}.",
         evidence=(Evidence(path, heaviest.text.strip()[:400], heaviest.number),),
         confirm=("What the job itself left: its logs of all ranks, Flight Recorder dumps, traces, its configuration."),
+        change=tuple(kinds()[category]["change"]),
         weight=-100 - place,
     )
 

@@ -42,8 +42,18 @@ def complaint() -> re.Pattern[str]:
 
 
 @cache
+def kinds() -> Mapping[str, Mapping[str, Any]]:
+    """Of each category: `what` it is, and what to `change`."""
+    return _table("kinds.toml")
+
+
+@cache
 def _read() -> Mapping[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath("words.toml").read_text(encoding="utf-8"))
+    return _table("words.toml")
+
+
+def _table(name: str) -> Mapping[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
 def _patterns(table: Mapping[str, Any], terms: Mapping[str, str]) -> list[tuple[int, re.Pattern[str]]]:
