@@ -52,7 +52,7 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
     """Of the edges that end at `rank`."""
     held = sorted(edges, key=lambda edge: edge.entry.created_ns)
     first, own = held[0].entry, next((dump for dump in dumps if dump.rank == rank), None)
-    did = _did(own)
+    did = _did(own, first)
     waiting = ranks_text([edge.rank for edge in held]).capitalize() + (" wait" if len(held) > 1 else " waits")
     evidence = [
         Evidence(_path(edge.rank, dumps), f"rank {edge.rank} waits in {_told(edge.entry)}", rank=edge.rank)
@@ -66,7 +66,7 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
     return Finding(
         category=kind,
         severity=ERROR,
-        confidence=CERTAIN if own is not None and own.entries else LIKELY,
+        confidence=POSSIBLE if own is None else CERTAIN if own.entries else LIKELY,
         ranks=(rank,),
         cause=f"{waiting} for rank {rank}, first in {_told(first)}, which it never entered: it {did}.",
         evidence=tuple(evidence),
@@ -75,15 +75,16 @@ def _of_culprit(rank: int, edges: Sequence[Wait], dumps: Sequence[Dump]) -> Find
     )
 
 
-def _did(own: Dump | None) -> str:
+def _did(own: Dump | None, missed: Entry) -> str:
     """What the rank that is waited for did instead."""
     if own is None:
         return "left no dump, so it died or was not asked for one"
     if not own.entries:
         return "has an empty dump, so it was blocked on the host or had done nothing for long"
-    return (
-        f"did {_told(own.entries[-1])} last and then nothing, so it died, or is busy or blocked outside of collectives"
-    )
+    last = own.entries[-1]
+    before = (missed.created_ns - last.created_ns) / 1e9 if missed.created_ns and last.created_ns else 0.0
+    ago = f" ({before:.1f} s before the first came there)" if before > 0 else ""
+    return f"did {_told(last)} last{ago} and then nothing, so it died, or is busy or blocked outside of collectives"
 
 
 def _kind(rank: int, wait: Wait, own: Dump | None, dumps: Sequence[Dump]) -> str:

@@ -8,9 +8,9 @@ from statistics import mean, median
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
-from meshwright.diagnose.traces.collectives import ALL_TO_ALL
 from meshwright.diagnose.traces.jobs import jobs
 from meshwright.diagnose.traces.ranks import Rank, Traces, label
+from meshwright.spec.collective import ALL_TO_ALL
 
 LOST = 0.1
 """Share of the devices' time that unequal stages cost: the fullest stage is the clock (aiconfigurator#1459: 17 %)."""

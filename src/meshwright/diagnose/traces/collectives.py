@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright.diagnose.traces.columns import number
+from meshwright.spec.collective import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, bus_factor
 
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "all-reduce", "all-gather", "reduce-scatter", "all-to-all"
 SYNCHRONISING = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, "barrier"})
 """No member is through before the last one has come, so all end together."""
 _KINDS = (
@@ -77,8 +77,6 @@ def bus_bandwidth(kind: str, size: float, seconds: float, members: int) -> float
     """Bytes per second over a member's link (nccl-tests, PERFORMANCE.md); None: not to be said."""
     if seconds <= 0 or members < 2:
         return None
-    factor = {ALL_REDUCE: 2 * (members - 1) / members}
-    if kind in (ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL):
-        factor[kind] = (members - 1) / members
-    found = factor.get(kind)
-    return None if found is None else size * found / seconds
+    if kind not in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL):
+        return None
+    return size * bus_factor(kind, members) / seconds

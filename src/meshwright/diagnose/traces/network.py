@@ -9,9 +9,10 @@ from statistics import median, quantiles
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import INFO, LIKELY, POSSIBLE, WARNING, Evidence, Finding
-from meshwright.diagnose.traces.collectives import ALL_GATHER, REDUCE_SCATTER, bus_bandwidth
+from meshwright.diagnose.traces.collectives import bus_bandwidth
 from meshwright.diagnose.traces.jobs import jobs, shared
 from meshwright.diagnose.traces.ranks import Collective, Rank, Traces, label, shares
+from meshwright.spec.collective import ALL_GATHER, REDUCE_SCATTER
 
 SMALL = 10e6
 """Bytes. Below it the latency of a collective over several nodes is most of its time (pytorch#118421 on buckets)."""

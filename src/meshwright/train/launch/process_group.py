@@ -49,6 +49,15 @@ def initialize(
     return chosen
 
 
+def all_here(timeout: float) -> None:
+    """Waits for every rank; raises RuntimeError with the ranks that did not come within `timeout` seconds.
+
+    gloo's monitored barrier: a plain one would only say that it waited.
+    """
+    if dist.get_world_size() > 1 and "gloo" in dist.get_backend_config():
+        dist.monitored_barrier(timeout=timedelta(seconds=timeout), wait_all_ranks=True)
+
+
 def finalize() -> None:
     """Leave the process group, if there is one. Every rank calls it at the end of a run that went well."""
     if dist.is_initialized():

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.train.config.job import Job
-from meshwright.train.launch.process_group import finalize, initialize
+from meshwright.train.launch.process_group import all_here, finalize, initialize
 from meshwright.train.launch.recorder import record_collectives
 from meshwright.train.launch.signals import StopFlag
 from meshwright.train.loop.exporting import Export
@@ -49,6 +49,7 @@ def train(job: Job) -> Outcome:
     device = initialize(
         job.here.place, device=job.device, backend=job.backend, timeout=launch.timeout_s, threads=launch.threads or None
     )
+    all_here(launch.timeout_s)
     outcome = train_here(job, device)
     if dist.get_world_size() > 1:
         dist.barrier()  # nobody closes connections that another one still uses
