@@ -6,16 +6,19 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from meshwright.train.launch.environment import ALONE, Place
 from meshwright.train.launch.errors import LaunchError
 from meshwright.train.launch.local import launch_local
-from meshwright.train.launch.process_group import backends_of, device_of
+from meshwright.train.launch.pool import RankPool
+from meshwright.train.launch.process_group import all_here, backends_of, device_of
 from meshwright.train.launch.threads import threads_of_a_rank
 
 RANK = """
@@ -143,3 +146,19 @@ def test_ranks_share_the_cores_of_their_node() -> None:
     assert threads_of_a_rank(8, gpu=False, available=96) == 1
     assert threads_of_a_rank(1, gpu=False, available=96) == 96
     assert threads_of_a_rank(8, gpu=True, launcher="slurm", available=12) == 12
+
+
+def comes_late(seconds: float) -> str:
+    if dist.get_rank() == 1:
+        time.sleep(seconds)
+        return ""
+    try:
+        all_here(1.0)
+    except RuntimeError as error:
+        return str(error)
+    return "all came"
+
+
+def test_a_rank_that_does_not_come_to_the_start_is_named(ranks: RankPool) -> None:
+    said, _ = ranks.run(comes_late, 3.0, world=2)
+    assert "[1]" in said or "rank 1" in said.lower() or "ranks 1" in said.lower()
