@@ -14,6 +14,8 @@ def test_a_hang_seen_in_dumps_and_in_logs_is_told_once_with_what_the_culprit_log
     (one,) = diagnose([EXAMPLE]).findings
     assert (one.category, one.confidence, one.ranks) == ("uneven_inputs", CERTAIN, (2,))
     assert "exhausted" in one.evidence[-1].text
+    assert any("last step that was logged: 4" in seen.text for seen in one.evidence)
+    assert "0.4 s before" in one.cause
     assert one.evidence[-1].path.endswith("rank_2.log")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import Evidence, Finding
+from meshwright.diagnose.metrics.series import runs
 from meshwright.diagnose.recorder.read import Dump, DumpError, looks_like_dump, read_dump
 from meshwright.diagnose.recorder.rule import find_hangs
 from meshwright.diagnose.recorder.waits import members
@@ -41,14 +42,21 @@ def _hangs(facts: Facts) -> list[Finding]:
 
 
 def _with_log(one: Finding, facts: Facts) -> Finding:
-    """… with the last line that each culprit has logged."""
+    """… with the last step of the job that its logs tell, and the last line that each culprit has logged."""
     said = [
         Evidence(path, f"the last that rank {rank} logged: {text.strip()[:200]}", number, rank=rank)
         for rank in one.ranks[:MOST_NAMED]
         if rank in facts.last_lines
         for path, number, text in [facts.last_lines[rank]]
     ]
-    return replace(one, evidence=(*one.evidence, *said))
+    return replace(one, evidence=(*one.evidence, *_step(facts), *said))
+
+
+def _step(facts: Facts) -> Iterator[Evidence]:
+    counted = [(run.points[-1], run) for run in runs(facts) if run.counted and run.points]
+    if counted:
+        point, run = max(counted, key=lambda pair: pair[0].step)
+        yield Evidence(run.path, f"the last step that was logged: {point.step:,}", point.line, rank=run.rank)
 
 
 def _checked(facts: Facts) -> Iterator[str]:
