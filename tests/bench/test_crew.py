@@ -24,12 +24,12 @@ def never_joins() -> None:
 def test_a_row_that_timed_out_names_the_rank_that_the_others_wait_for(ranks: RankPool, tmp_path: Path) -> None:
     ranks.renew()  # or what ran before would be in the dumps, too
     with pytest.raises(RankTimeoutError) as caught:
-        ranks.run(never_joins, world=2, timeout=3)
+        ranks.run(never_joins, world=2, timeout=10)
     keep(caught.value, tmp_path)
     outcome = explained(failure(caught.value), tmp_path)
     assert outcome.status == TIMED_OUT
     assert "waits for rank 1" in outcome.reason
-    assert outcome.reason.endswith("(still running after 3 s: rank 0, 1 of 2)")
+    assert outcome.reason.endswith("(still running after 10 s: rank 0, 1 of 2)")
 
 
 def test_a_row_whose_error_no_rule_knows_keeps_its_reason(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from meshwright.train.launch.local import launch_local
 
 SCRIPT = """
 import sys, time
+from datetime import timedelta
 from pathlib import Path
 from meshwright.train.launch.environment import read_place
 from meshwright.train.launch.error_files import record_errors
@@ -22,9 +23,10 @@ with record_errors(place.rank, folder):
     import torch
     import torch.distributed as dist
     from meshwright.train.launch.process_group import initialize
-    initialize(place, device="cpu", timeout=3)
+    initialize(place, device="cpu", timeout=60)  # ranks of a busy machine start seconds apart
+    group = dist.new_group(timeout=timedelta(seconds=3))
     for _ in range(4):
-        dist.all_reduce(torch.ones(8))
+        dist.all_reduce(torch.ones(8), group=group)
     {body}
 """
 
@@ -41,7 +43,7 @@ def test_of_a_run_that_hangs_the_launcher_first_names_the_rank_that_did_not_come
     body = """
     if place.rank == 1:
         time.sleep(60)
-    dist.all_reduce(torch.ones(8))
+    dist.all_reduce(torch.ones(8), group=group)
     """
     assert launched(tmp_path, body) == 1
     first, *rest = capfd.readouterr().err.splitlines()
@@ -57,7 +59,7 @@ def test_of_a_rank_that_failed_by_itself_its_own_error_comes_first(
     body = """
     if place.rank == 1:
         raise ValueError("no such file")
-    dist.all_reduce(torch.ones(8))
+    dist.all_reduce(torch.ones(8), group=group)
     """
     assert launched(tmp_path, body) == 1
     assert capfd.readouterr().err.startswith("error: rank 1 of 2 failed: ValueError: no such file")
