@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from meshwright.bench.case import Case
 from meshwright.bench.result import DONE, FAILED, OUT_OF_MEMORY, REFUSED, TIMED_OUT
 from meshwright.spec.errors import RequestError
-from meshwright.train.launch.findings import findings_of
 from meshwright.train.launch.pool import RankPool, RankTimeoutError
 from meshwright.train.launch.recorder import dump_path
 
@@ -61,7 +60,7 @@ class LocalCrew:
             found = self._pool.run("meshwright.bench.program:run_case", case, str(folder), world=ranks, timeout=timeout)
         except Exception as error:  # whatever it is: the other rows are still worth a run
             keep(error, folder)
-            return explained(failure(error), folder)
+            return failure(error)
         return Outcome(DONE, ranks=found)
 
     def agree(self, known: dict[int, Outcome]) -> dict[int, Outcome]:
@@ -89,6 +88,8 @@ def explained(outcome: Outcome, folder: Path) -> Outcome:
     """The outcome of a failed run, its reason led by what the rules of `diagnose` find in the run's logs."""
     if outcome.status in (DONE, REFUSED):
         return outcome
+    from meshwright.train.launch.findings import findings_of
+
     found = findings_of(dump_path(folder, 0).parent, hangs=outcome.status == TIMED_OUT)
     return replace(outcome, reason=f"{found[0].cause} ({outcome.reason})") if found else outcome
 

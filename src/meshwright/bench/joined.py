@@ -18,7 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from meshwright.bench.case import Case, rank_path
-from meshwright.bench.crew import Outcome, explained, told
+from meshwright.bench.crew import Outcome, told
 from meshwright.bench.result import DONE, FAILED, REFUSED, TIMED_OUT
 from meshwright.train.launch.environment import Place
 from meshwright.train.launch.error_files import error_path, read_errors
@@ -61,7 +61,7 @@ class JoinedCrew:
             status = self._child(file, ranks, int(port[0]), timeout)
         found: list[Any] = [None] * self.place.world_size
         dist.all_gather_object(found, (status, *self._left(file.parent)))
-        return explained(_joined(found[:ranks], timeout), file.parent)
+        return _joined(found[:ranks], timeout)
 
     def agree(self, known: dict[int, Outcome]) -> dict[int, Outcome]:
         """What the first rank knows of runs before this one."""

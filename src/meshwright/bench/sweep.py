@@ -15,7 +15,7 @@ from statistics import median
 from meshwright.bench.about import machine_of, work_of
 from meshwright.bench.agreement import agreement, with_places
 from meshwright.bench.case import write_json
-from meshwright.bench.crew import Crew, LocalCrew, Outcome
+from meshwright.bench.crew import Crew, LocalCrew, Outcome, explained
 from meshwright.bench.drift import drift_factors
 from meshwright.bench.merged_trace import FILE as TRACE_FILE
 from meshwright.bench.merged_trace import merge_traces
@@ -143,6 +143,7 @@ class Sweep:
         case = self.request.case(entry.layout, str(folder), run.repeat)
         outcome = crew.run(case, entry.job.ranks, folder, self.request.timeout_s)
         if crew.first:
+            outcome = explained(outcome, folder)
             if run.repeat == 0:
                 merge_traces(outcome.ranks, folder)
             write_json(folder / OUTCOME_FILE, asdict(outcome))

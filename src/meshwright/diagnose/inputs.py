@@ -69,9 +69,9 @@ def _read(source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
 
 
 def _document(parsed: Any, source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
+    """A document is given to every topic that knows it: a model's configuration tells of memory and of divisibility."""
     if isinstance(parsed, Mapping) and source.size <= SMALL:
         facts.settings.append(" ".join(f"{key}: {value}" for key, value in parsed.items()))
-    """A document is given to every topic that knows it: a model's configuration tells of memory and of divisibility."""
     fitting = [one for topic in topics for one in topic.documents if one.looks_like(parsed)]
     ranks = [one.read(parsed, source.path, facts) for one in fitting]
     if not fitting:

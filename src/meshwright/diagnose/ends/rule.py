@@ -60,11 +60,12 @@ def find_exits(facts: Facts) -> Iterator[Finding]:
     told = {one.line.rank for one in ends.raised}
     for one in ends.exits:
         known = one.rank in told or None in told or one.line.path in facts.explained
-        if not known and -one.code == signal.SIGKILL and ends.limits:
-            continue  # the scheduler said that it ends the job
-        if not known and -one.code == signal.SIGKILL:
-            yield _killed(one)
-        elif not known and -one.code not in KNOWN_SIGNALS:
+        if known:
+            continue
+        if -one.code == signal.SIGKILL:
+            if not ends.limits:  # else the scheduler said that it ends the job
+                yield _killed(one)
+        elif -one.code not in KNOWN_SIGNALS:
             yield _exit(one)
 
 

@@ -58,15 +58,14 @@ def read_log(stream: BinaryIO, path: str, head: bytes, modified: float, topics: 
     ]
     kinds: set[str] = set()
     ranks: set[int] = set()
-    like_log = 0
+    like_log = False
     for line in _lines(stream, path, head, modified):
         if not line.text or (program and _is_comment(line.text)):
             continue
         if line.rank is not None:
             ranks.add(line.rank)
             facts.last_lines[line.rank] = (path, line.number, line.text)
-        if like_log < 1 and _LOG.search(line.text):
-            like_log += 1
+        like_log = like_log or _LOG.search(line.text) is not None
         for trigger, collect in asked:
             if (trigger is None or trigger(line.text)) and (kind := collect(line, facts)):
                 kinds.add(kind)

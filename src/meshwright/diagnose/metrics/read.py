@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import Evidence
+from meshwright.diagnose.logs.cited import evidence
 from meshwright.diagnose.logs.line import Line, holds
 from meshwright.diagnose.metrics.meters import is_test, meters
 from meshwright.diagnose.metrics.numbers import NAME, numbers
@@ -133,8 +133,7 @@ def named(parsed: Mapping[str, Any]) -> dict[str, float]:
 def _scale(line: Line, facts: Facts) -> bool:
     pauses = facts.of(Pauses)
     if (found := _ITERATION.search(line.text)) and len(pauses.iterations) < 100_000:
-        evidence = Evidence(line.path, line.text.strip()[:TEXT], line.number, rank=line.rank)
-        pauses.iterations.append((line.path, int(found[1]), evidence))
+        pauses.iterations.append((line.path, int(found[1]), evidence(line, text=line.text.strip()[:TEXT])))
     if timer := _TIMER.search(line.text):
         count = int(timer[1] or timer[2] or timer[3])
         pauses.timers[line.path] = max(pauses.timers.get(line.path, 0), count)
@@ -170,14 +169,14 @@ def sentences(line: Line, lower: str, pauses: Pauses) -> bool:
     hinted = [one for one in _SENTENCES if one[1] in lower and one[0] not in pauses.said]
     if not collected and not hinted and "expert" not in lower:
         return False
-    evidence = Evidence(line.path, line.text.strip()[:TEXT], line.number, rank=line.rank)
+    seen = evidence(line, text=line.text.strip()[:TEXT])
     if collected and (found := _GC.search(line.text)):
         seconds = float(found[2] or found[1]) / (1000 if found[3].lower() == "ms" else 1)
-        pauses.collections.append((seconds, evidence))
+        pauses.collections.append((seconds, seen))
     for name, _, pattern in hinted:
         if (said := pattern.search(line.text)) and len(said[1]) < 12:
-            pauses.said[name] = (float(said[1].replace(",", "")), evidence)
+            pauses.said[name] = (float(said[1].replace(",", "")), seen)
     if "expert" in lower and (tokens := _TOKENS.search(line.text)) and len(pauses.counts) < MOST_KEPT:
         counts = tuple(float(one) for one in re.findall(r"\d{1,12}(?:\.\d{1,6})?", tokens[1])[:1024])
-        pauses.counts.append((counts, evidence))
+        pauses.counts.append((counts, seen))
     return len(pauses.collections) + len(pauses.said) + len(pauses.counts) > before

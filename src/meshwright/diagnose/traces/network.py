@@ -153,12 +153,16 @@ def _of_tensor(rank: Rank, of: Sequence[Transfer], share: float) -> Finding:
         "tp_comm_bound", WARNING, LIKELY if slow else POSSIBLE, (),
         f"Collectives of the tensor-parallel group take {share:.0%} of the time with nothing computed beside"
         f"{_at(speed)}{where}.",
-        (Evidence(rank.path, "; ".join(histogram([o for o in of if o.bandwidth])[:6]), rank=rank.rank),),
+        (Evidence(rank.path, _sizes(of), rank=rank.rank),),
         "nvidia-smi topo -m: the group's devices must reach each other over NVLink.",
         ("Keep tensor parallelism within a node's NVLink; split layers over nodes with a pipeline.",
          "A smaller degree with more sharding; sequence parallelism; overlapped tensor parallelism."),
         weight=2,
     )  # fmt: skip
+
+
+def _sizes(of: Sequence[Transfer]) -> str:
+    return "; ".join(histogram([one for one in of if one.bandwidth])[:6])
 
 
 def _gathers_over_nodes(rank: Rank, of: Sequence[Transfer]) -> bool:
@@ -175,7 +179,7 @@ def _of_zero3(rank: Rank, of: Sequence[Transfer], share: float) -> Finding:
         "zero3_internode", WARNING, LIKELY if all(one.by_members for one in of) else POSSIBLE, (),
         f"Parameters are gathered over {size} devices, so over nodes, and again for backward: {share:.0%} of the time "
         f"goes by with nothing computed beside{_at(_speed(of))}.",
-        (Evidence(rank.path, "; ".join(histogram([o for o in of if o.bandwidth])[:6]), rank=rank.rank),),
+        (Evidence(rank.path, _sizes(of), rank=rank.rank),),
         "The same with parameters sharded within a node only.",
         ("Shard within a node: HSDP, or ZeRO++ zero_hpz_partition_size = devices of a node.",
          "ZeRO-2 where parameters fit; more micro-batches for each gather; RDMA between nodes."),
@@ -189,8 +193,7 @@ def _of_any(rank: Rank, of: Sequence[Transfer], share: float) -> Finding:
         "slow_network_other", WARNING if sure and share >= EXPOSED_MUCH else INFO, POSSIBLE, (),
         f"Collectives take {share:.0%} of {label(rank)}'s time with nothing computed beside{_at(_speed(of))}"
         + ("." if sure else "; how much of it is waiting for others, this trace alone does not say."),
-        (Evidence(rank.path, "; ".join(histogram([o for o in of if o.bandwidth])[:6]) or "sizes are not traced",
-                  rank=rank.rank),),
+        (Evidence(rank.path, _sizes(of) or "sizes are not traced", rank=rank.rank),),
         "Traces of all ranks of the same steps; nccl-tests on the same nodes.",
         ("See that gradients and parameters are sent while others are computed (bucket order, prefetching).",
          "Fewer or larger messages; sharding within a node; a faster link."),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import BinaryIO
 
 from meshwright.diagnose.facts import Facts
@@ -29,12 +27,11 @@ def read_rank(stream: BinaryIO, path: str) -> Rank:
     from meshwright.diagnose.traces.summary import summarise
 
     trace, columns = TraceStream(stream), Columns()
-    with _without_collection():
-        for events in trace.batches():
-            if columns.full:
-                columns.left_out += len(events)
-            else:
-                columns.add(events)
+    for events in trace.batches():
+        if columns.full:
+            columns.left_out += len(events)
+        else:
+            columns.add(events)
     rank, world, _ = plain_about(trace.about)
     devices = trace.about.get("deviceProperties")
     about = {
@@ -45,18 +42,6 @@ def read_rank(stream: BinaryIO, path: str) -> Rank:
     }
     left = f"{columns.left_out:,} events are more than are kept" if columns.left_out else ""
     return summarise(columns, about, path, "; ".join(one for one in (trace.problem, left) if one))
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Python's garbage collector off: parsed JSON holds no circles, and looking for them takes a fifth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _judged(facts: Facts) -> Iterator[Finding]:

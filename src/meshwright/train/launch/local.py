@@ -24,7 +24,6 @@ from meshwright.spec.errors import RequestError
 from meshwright.train.launch.environment import LAUNCHER, LOCALHOST
 from meshwright.train.launch.error_files import note_signal, read_errors, remove_errors, write_error
 from meshwright.train.launch.failures import Failure, death_of, root_cause
-from meshwright.train.launch.findings import finding_lines
 from meshwright.train.launch.orphans import PARENT, parent_death_signal
 from meshwright.train.launch.recorder import ask_for_dumps, remove_dumps
 from meshwright.train.launch.threads import threads_of_a_rank
@@ -200,6 +199,8 @@ class _Job:
         return 1
 
     def _lines(self, cause: Failure) -> Iterator[str]:
+        from meshwright.train.launch.findings import finding_lines
+
         log = log_path(self.folder, cause.rank)
         yield from finding_lines(log.parent, cause)
         yield f"error: rank {cause.rank} of {self.ranks} failed: {cause.headline}"
