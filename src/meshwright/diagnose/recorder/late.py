@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import pairwise
 from statistics import median
 
@@ -67,21 +68,36 @@ def _of_group(by_sequence: dict[int, dict[int, Entry]]) -> list[Late]:
     if most < 2 or len(whole) < FEWEST:
         return []
     span = _created(whole[-1]) - _created(whole[0])
-    return [late for rank in whole[0] if span > 0 and (late := _of_rank(rank, whole, span)) is not None]
+    if span <= 0:
+        return []
+    lasts, at_once = [_last_two(entries) for entries in whole], _at_once(whole)
+    return [late for rank in whole[0] if (late := _of_rank(rank, whole, lasts, at_once, span)) is not None]
 
 
 def _created(entries: dict[int, Entry]) -> float:
     return median(entry.created_ns for entry in entries.values()) / 1e9
 
 
-def _of_rank(rank: int, whole: Sequence[dict[int, Entry]], span: float) -> Late | None:
+def _last_two(entries: dict[int, Entry]) -> tuple[int, float, float]:
+    """The rank that entered last, when it did, and when the last of the others did, in seconds."""
+    (when, last), (before, _) = nlargest(2, ((entry.created_ns, rank) for rank, entry in entries.items()))
+    return last, when / 1e9, before / 1e9
+
+
+def _of_rank(
+    rank: int,
+    whole: Sequence[dict[int, Entry]],
+    lasts: Sequence[tuple[int, float, float]],
+    at_once: Sequence[int],
+    span: float,
+) -> Late | None:
     if any(rank not in entries for entries in whole):
         return None
     leads = [
-        entries[rank].created_ns / 1e9 - max(one.created_ns / 1e9 for other, one in entries.items() if other != rank)
-        for entries in whole
+        entries[rank].created_ns / 1e9 - (before if last == rank else when)
+        for entries, (last, when, before) in zip(whole, lasts, strict=True)
     ]
-    clock = median(leads[at] for at in _at_once(whole))
+    clock = median(leads[at] for at in at_once)
     late = [(lead - clock, entries) for lead, entries in zip(leads, whole, strict=True) if lead - clock > SHORTEST]
     total = sum(seconds for seconds, _ in late)
     if len(late) < FEWEST / 2 or total < SHARE * span:
