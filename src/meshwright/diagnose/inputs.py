@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from meshwright.diagnose.facts import Facts, Input
 from meshwright.diagnose.logs.read import UNKNOWN, looks_like_text, read_log
-from meshwright.diagnose.sources.walk import BROKEN, Source, size_of, sources
+from meshwright.diagnose.sources.walk import BROKEN, Source, sizes, sources
 from meshwright.diagnose.topic import Topic
 from meshwright.diagnose.unpickle import is_pickle, load_plain
 from meshwright.spec.errors import RequestError
@@ -30,34 +31,47 @@ def read_inputs(paths: Sequence[Path], topics: Sequence[Topic], progress: Progre
     for path in paths:
         if not path.exists():
             raise RequestError(f"There is no {path}.")
-    # What is read stays, so that looking for garbage in it is lost time: a third of the whole for pickles.
-    wanted = gc.isenabled()
-    gc.disable()
-    try:
-        total, done = sum(size_of(path) for path in paths), 0
+    files = [file for path in paths for file in sizes(path)]
+    total, done = sum(size for _, size in files), 0
 
-        def on_read(size: int) -> None:
-            nonlocal done
-            done += size
-            progress(min(done, total), total)
+    def on_read(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(min(done, total), total)
 
-        seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int]] = set()
+    with _uncollected(), ExitStack() as stack:
+        small = [(path, size) for path, size in files if size <= LARGEST]
+        ahead = [stack.enter_context(topic.ahead(small)) for topic in topics if topic.ahead is not None]
         for source in (one for path in paths for one in sources(path, seen, on_read)):
-            facts.inputs.append(_read(source, topics, facts))
-    finally:
-        if wanted:
-            gc.enable()
+            ready = next((found for take in ahead if (found := take(source.path)) is not None), None)
+            if ready is not None:
+                on_read(source.size - len(source.head))
+            facts.inputs.append(_read(source, ready, topics, facts))
     return facts
 
 
-def _read(source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is read stays, so that looking for garbage in it is lost time: a third of the whole for pickles."""
+    wanted = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if wanted:
+            gc.enable()
+
+
+def _read(source: Source, ready: Any, topics: Sequence[Topic], facts: Facts) -> Input:
+    """`ready`: what was parsed ahead."""
     if source.stream is None:
         return Input(source.path, UNKNOWN, problem=source.problem)
     try:
         for stream in (one for topic in topics for one in topic.streams):
             if stream.looks_like(source.head):
                 return Input(source.path, stream.kind, stream.read(source.stream, source.path, facts))
-        if (parsed := _parsed(source)) is not None:
+        if (parsed := ready if ready is not None else _parsed(source)) is not None:
             return _document(parsed, source, topics, facts)
         if looks_like_text(source.head):
             return read_log(source.stream, source.path, source.head, source.modified, topics, facts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -45,6 +46,9 @@ class Topic:
     """What would have told more."""
     documents: tuple[Document, ...] = ()
     streams: tuple[Stream, ...] = ()
+    ahead: Callable[[Sequence[tuple[str, int]]], AbstractContextManager[Callable[[str], Any]]] | None = None
+    """Takes all files (paths and bytes) and gives, as long as it is entered, what other processes read in one of them:
+    something that a document of the topic knows, or None."""
     last_resort: bool = False
     """Its rules are asked only where those of the other topics leave the cause of an error open."""
     trigger: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from typing import Any
+from typing import IO, Any, cast
 
 from meshwright.spec.errors import RequestError
 
@@ -39,8 +39,10 @@ def is_pickle(head: bytes) -> bool:
 
 def load_plain(data: bytes) -> Any:
     """The numbers, texts, lists and dicts that a pickle of any protocol holds. Raises PickleError."""
+    # An unpickler asks a stream that it cannot peek into for every single byte.
+    stream = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", io.BytesIO(data))))
     try:
-        return _Plain(io.BytesIO(data)).load()
+        return _Plain(stream).load()
     except PickleError:
         raise
     except BROKEN as error:

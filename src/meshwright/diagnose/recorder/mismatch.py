@@ -44,8 +44,8 @@ def _mismatch(entries: Sequence[tuple[int, Entry]]) -> Mismatch | None:
         "dtype": [entry.dtypes for _, entry in entries],
     }
     for what, seen in views.items():
-        (common, often), *rest = Counter(seen).most_common()
-        if rest:
+        if seen.count(seen[0]) < len(seen):
+            common, often = Counter(seen).most_common(1)[0]
             majority = 2 * often > len(seen)
             ranks = [rank for rank, _ in entries]
             odd = tuple(rank for rank, one in zip(ranks, seen, strict=True) if not majority or one != common)

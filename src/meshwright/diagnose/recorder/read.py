@@ -8,7 +8,7 @@ from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from meshwright.spec.errors import RequestError
 
@@ -26,9 +26,8 @@ RECENT = 256
 """Completed entries that are kept of each dump. A ring buffer holds thousands, and those are over on every rank."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One collective, or one send or receive, that a rank has enqueued."""
+class Entry(NamedTuple):
+    """One collective, or one send or receive, that a rank has enqueued. A tuple, as a job has hundreds of thousands."""
 
     group: str
     description: str
@@ -81,8 +80,8 @@ def read_dump(parsed: Any, path: str) -> Dump:
         raise DumpError(f"{path}: the file's name does not end in a rank.", ["nccl_trace_rank_3"])
     try:
         listed = parsed["entries"]
-        old = len(listed) - RECENT
-        entries = tuple(_entry(one) for at, one in enumerate(listed) if at >= old or one.get("state") != "completed")
+        old = [one for one in listed[:-RECENT] if one.get("state") != "completed"]
+        entries = tuple(_entry(one) for one in (*old, *listed[-RECENT:]))
         listed_groups = parsed.get("pg_config", {}).values()
         # gloo names its default group "" here and "0" in the entries.
         groups = {str(one["name"]) or "0": tuple(json.loads(one["ranks"])) for one in listed_groups
@@ -96,14 +95,18 @@ def read_dump(parsed: Any, path: str) -> Dump:
 
 
 def _reached(listed: Sequence[Mapping[str, Any]]) -> dict[Channel, int]:
+    # They are listed as they were enqueued, so that the last of a name is the furthest.
+    named = {(one["process_group"][0], one["profiling_name"]): one for one in listed}
     last: dict[Channel, int] = {}
-    for one in listed:
-        peers = _operation(one["profiling_name"])[1]
-        sequence = (one["p2p_seq_id"] or one["collective_seq_id"]) if peers else one["collective_seq_id"]
-        channel = (one["process_group"][0], peers)
-        if sequence > last.get(channel, -1):
-            last[channel] = sequence
+    for (group, name), one in named.items():
+        channel = (group, _operation(name)[1])
+        last[channel] = max(_sequence(one, channel[1]), last.get(channel, -1))
     return last
+
+
+def _sequence(one: Mapping[str, Any], peers: object) -> int:
+    """Messages are counted apart, by PyTorch since 2.3."""
+    return int(one["p2p_seq_id"] or one["collective_seq_id"]) if peers else int(one["collective_seq_id"])
 
 
 def _entry(one: Mapping[str, Any]) -> Entry:
@@ -112,7 +115,7 @@ def _entry(one: Mapping[str, Any]) -> Entry:
     return Entry(
         str(group),
         str(description),
-        int(one["p2p_seq_id"] or one["collective_seq_id"]) if peers else int(one["collective_seq_id"]),
+        _sequence(one, peers),
         operation,
         peers,
         _shapes(str(one.get("input_sizes") or ())),

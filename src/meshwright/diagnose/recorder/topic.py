@@ -9,6 +9,7 @@ from typing import Any
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import Evidence, Finding
 from meshwright.diagnose.metrics.series import runs
+from meshwright.diagnose.recorder.ahead import read_ahead
 from meshwright.diagnose.recorder.read import Dump, DumpError, looks_like_dump, read_dump
 from meshwright.diagnose.recorder.rule import find_hangs
 from meshwright.diagnose.recorder.waits import members
@@ -28,8 +29,14 @@ class Dumps:
         return [self.by_rank[rank] for rank in sorted(self.by_rank)]
 
 
+def _known(parsed: Any) -> bool:
+    return isinstance(parsed, Dump) or looks_like_dump(parsed)
+
+
 def _read(parsed: Any, path: str, facts: Facts) -> int:
-    dump, known = read_dump(parsed, path), facts.of(Dumps).by_rank
+    """Of what was parsed, or of a dump that was read ahead."""
+    dump = parsed if isinstance(parsed, Dump) else read_dump(parsed, path)
+    known = facts.of(Dumps).by_rank
     if dump.rank in known:
         raise DumpError(f"another dump of rank {dump.rank} was read already: {known[dump.rank].path}")
     known[dump.rank] = dump
@@ -80,5 +87,5 @@ def _missing(facts: Facts) -> Iterator[str]:
 
 RECORDER = Topic(
     "hangs", rules=(_hangs,), checked=_checked, missing=_missing,
-    documents=(Document("flight recorder dump", looks_like_dump, _read),),
+    documents=(Document("flight recorder dump", _known, _read),), ahead=read_ahead,
 )  # fmt: skip

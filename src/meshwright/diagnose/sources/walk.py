@@ -71,13 +71,11 @@ def sources(
             yield from _opened(str(file), stream, about.st_mtime, about.st_size, 0)
 
 
-def size_of(path: Path) -> int:
-    """Bytes of all files below `path`."""
-    total = 0
+def sizes(path: Path) -> Iterator[tuple[str, int]]:
+    """The files below `path` in the order of `sources`, and the bytes of each."""
     for file in _files(path):
         with suppress(OSError):
-            total += file.stat().st_size
-    return total
+            yield str(file), file.stat().st_size
 
 
 def _files(path: Path) -> Iterator[Path]:
