@@ -1,56 +1,175 @@
-"""Counts terms of public reports for `meshwright.diagnose.described.reports`.
+"""Learns what reports of each kind of fault have in common, for `meshwright.diagnose.described.reports`.
 
-    python scripts/reports.py cases.jsonl more.jsonl …
+    python scripts/reports.py add cases.jsonl more.jsonl …
+    python scripts/reports.py healthy tests/diagnose/healthy_jobs/*
+    python scripts/reports.py fit
+    python scripts/reports.py check [FRACTION]
 
-Each line of a file is a report: `source`, `category`, `symptom_text` (a list of lines) and `config` (a dict). Only
-counts of terms that two reports share, and the reports' sources, are written.
+`add` reads reports, one a line: `source`, `category`, `symptom_text` (a list of lines) and `config` (a dict). It keeps
+of each only its source, its category, the set of its words and the patterns of `words.toml` that it has, in
+`reports.jsonl` beside this script. `healthy` does so with some lines of each file that a healthy job has left.
+`fit` writes the weights beside the module. `check` fits to four fifths of the reports at a time (or to a fraction of
+them), and says in how many of the rest the right kind comes first and among the first three.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
+
+import torch
 
 from meshwright.diagnose.described import reports
-from meshwright.diagnose.described.reports import terms_of
+from meshwright.diagnose.described.reports import NOTHING, SHARE_OF_MARKS, UNIT, rarity, terms_of
+from meshwright.diagnose.described.words import marks
 
+KEPT = Path(__file__).with_suffix(".jsonl")
 FEWEST = 2
-"""Reports that have a term, below which it tells of one of them alone."""
+"""Reports that have a feature, below which it tells of one of them alone."""
+STIFFNESS = 10.0
+"""How much the reports weigh beside the wish for small weights (scikit-learn's C)."""
+FOLDS = 5
+PARTS = 4
+"""Of a healthy job's file."""
+GROUPS = {"terms": 1.0, "marks": SHARE_OF_MARKS}
+Row = Mapping[str, Any]
 
 
-def main(paths: list[str]) -> None:
-    """Writes the file beside the module."""
-    rows = [json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines() if line]
-    target = Path(str(reports.__file__)).with_suffix(".json")
-    target.write_text(json.dumps(counted(rows), indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{len(rows)} reports, {target.stat().st_size:,} bytes: {target}")
+def add(paths: Iterable[str]) -> None:
+    """Keeps the reports in files."""
+    reported = [json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    keep(_row(one["source"].split(" ")[0], one["category"], text_of(one)) for one in reported)
 
 
-def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The document."""
-    kinds = Counter(row["category"] for row in rows)
-    places = {kind: at for at, kind in enumerate(sorted(kinds))}
-    terms: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        for term in terms_of(text_of(row)):
-            terms[term][row["category"]] += 1
+def add_healthy(paths: Iterable[str]) -> None:
+    """Keeps parts of files in which nothing is wrong."""
+    for path in map(Path, paths):
+        lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        step = max(1, len(lines) // PARTS)
+        keep(
+            _row(f"{path.name}:{at}:{length}", NOTHING, "\n".join(lines[at : at + length]))
+            for at in range(0, len(lines), step)[:PARTS]
+            for length in (1, 3)
+        )
+
+
+def _row(source: str, category: str, text: str) -> Row:
     return {
-        "sources": sorted({row["source"].split(" ")[0] for row in rows}),
-        "kinds": {kind: kinds[kind] for kind in sorted(kinds)},
-        "terms": {
-            term: " ".join(f"{places[kind]}:{count}" for kind, count in sorted(by_kind.items()))
-            for term, by_kind in sorted(terms.items())
-            if sum(by_kind.values()) >= FEWEST
-        },
-    }
+        "source": source, "category": category,
+        "terms": " ".join(sorted(terms_of(text))), "marks": " ".join(sorted(marks(text))),
+    }  # fmt: skip
 
 
-def text_of(row: dict[str, Any]) -> str:
+def keep(rows: Iterable[Row]) -> None:
+    """Writes them into the file, in place of what is there from the same source."""
+    by_source = {row["source"]: row for row in (*kept(), *rows)}
+    lines = [json.dumps(by_source[source], ensure_ascii=False) for source in sorted(by_source)]
+    KEPT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def text_of(report: Row) -> str:
     """Symptoms, and the configuration as `described` is given it."""
-    return "\n".join([*row["symptom_text"], " ".join(f"{key}: {value}" for key, value in row["config"].items())])
+    return "\n".join([*report["symptom_text"], " ".join(f"{key}: {value}" for key, value in report["config"].items())])
+
+
+def kept() -> list[Row]:
+    """All reports."""
+    return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()] if KEPT.exists() else []
+
+
+def fit(rows: Sequence[Row]) -> dict[str, Any]:
+    """The document with the weights."""
+    kinds = Counter(row["category"] for row in rows)
+    names = sorted(kinds)
+    having = {group: Counter(one for row in rows for one in row[group].split()) for group in GROUPS}
+    used = {group: sorted(one for one, count in counts.items() if count >= FEWEST) for group, counts in having.items()}
+    weights, bias = _regress(_matrix(rows, used, having), [names.index(row["category"]) for row in rows], len(names))
+    document: dict[str, Any] = {"kinds": {name: kinds[name] for name in names}, "bias": _rounded(bias)}
+    at = 0
+    for group, features in used.items():
+        told = [_told(having[group][one], _rounded(weights[at + place])) for place, one in enumerate(features)]
+        document[group] = dict(zip(features, told, strict=True))
+        at += len(features)
+    return document
+
+
+def _matrix(rows: Sequence[Row], used: Mapping[str, list[str]], having: Mapping[str, Counter[str]]) -> torch.Tensor:
+    """Reports × features, each group of a report scaled to its share."""
+    columns = []
+    for group, share in GROUPS.items():
+        places = {one: place for place, one in enumerate(used[group])}
+        block = torch.zeros(len(rows), len(places), dtype=torch.float64)
+        for line, row in enumerate(rows):
+            for one in row[group].split():
+                if one in places:
+                    block[line, places[one]] = rarity(having[group][one], len(rows))
+        columns.append(share * torch.nn.functional.normalize(block))
+    return torch.cat(columns, dim=1)
+
+
+def _regress(features: torch.Tensor, labels: Sequence[int], kinds: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights (features × kinds) and bias of a multinomial logistic regression, by L-BFGS."""
+    weights = torch.zeros(features.shape[1], kinds, dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros(kinds, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor(labels)
+    optimizer = torch.optim.LBFGS([weights, bias], max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-5)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        wrong = torch.nn.functional.cross_entropy(features @ weights + bias, target, reduction="sum")
+        loss = STIFFNESS * wrong + weights.square().sum() / 2
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return weights.detach(), bias.detach()
+
+
+def _rounded(values: torch.Tensor) -> list[int]:
+    return [round(value / UNIT) for value in values.tolist()]
+
+
+def _told(having: int, weights: Sequence[int]) -> str:
+    return " ".join([str(having), *(f"{place}:{weight}" for place, weight in enumerate(weights) if weight)])
+
+
+def check(rows: Sequence[Row], fraction: float = 1.0) -> tuple[float, float]:
+    """Shares of reports whose kind comes first, and among the first three, of weights that were fitted without them."""
+    first = third = asked = 0
+    for fold in range(FOLDS):
+        rest = [row for at, row in enumerate(rows) if at % FOLDS != fold]
+        known = reports.of_document(fit(rest[: round(fraction * len(rest))]))
+        for row in (row for row in rows[fold::FOLDS] if row["category"] != NOTHING):
+            odds = known.likeness(row["terms"].split(), row["marks"].split())
+            best = sorted(odds, key=lambda kind: -odds[kind])[:3]
+            first += best[0] == row["category"]
+            third += row["category"] in best
+            asked += 1
+    return first / asked, third / asked
+
+
+def main(asked: list[str]) -> None:
+    """Does what is asked."""
+    match asked:
+        case ["add", *paths] if paths:
+            add(paths)
+        case ["healthy", *paths] if paths:
+            add_healthy(paths)
+        case ["fit"]:
+            target = Path(str(reports.__file__)).with_suffix(".json")
+            target.write_text(json.dumps(fit(kept()), indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+            print(f"{target.stat().st_size:,} bytes: {target}")
+        case ["check", *fraction] if len(fraction) <= 1:
+            rows = sorted(kept(), key=lambda row: crc32(row["source"].encode()))
+            first, third = check(rows, *map(float, fraction))
+            print(f"{first:.1%} first, {third:.1%} among the first three, of {len(rows):,} reports")
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":

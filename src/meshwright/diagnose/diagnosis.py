@@ -56,6 +56,7 @@ def judge(facts: Facts, topics: Sequence[Topic] = TOPICS) -> Diagnosis:
             break
         facts.cited = {(evidence.path, evidence.line) for one in found for evidence in one.evidence}
         facts.explained = {evidence.path for one in causes for evidence in one.evidence}
+        facts.settled = {evidence.path for one in causes if one.confidence != POSSIBLE for evidence in one.evidence}
         found += [finding for rule in topic.rules for finding in rule(facts)]
     return Diagnosis(
         _used(facts.inputs, found),

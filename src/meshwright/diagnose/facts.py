@@ -32,6 +32,8 @@ class Facts:
     """Texts of small configurations: the circumstances of what a person describes."""
     explained: set[str] = field(default_factory=set)
     """Paths that are evidence of a cause, for the rules of a last resort."""
+    settled: set[str] = field(default_factory=set)
+    """Those whose cause is at least likely."""
     cited: set[tuple[str, int | None]] = field(default_factory=set)
     """Paths and lines that are evidence of anything."""
     _kinds: dict[type, object] = field(default_factory=dict)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import median
 
-from meshwright.diagnose.described.reports import likeness
-from meshwright.diagnose.described.words import complaint, kinds, weights, words
+from meshwright.diagnose.described.reports import NOTHING, likeness
+from meshwright.diagnose.described.sentences import SHORT, asks, complains
+from meshwright.diagnose.described.words import kinds
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
@@ -17,35 +16,15 @@ from meshwright.diagnose.topic import Topic
 
 LONGEST_NOTE = 200
 """Lines. A longer text is a log, whose words are a program's."""
-SHORT = 6
-"""Lines up to which a sentence need not complain to be read as one."""
-QUOTED, MOSTLY = 15, 0.5
-"""People quote a few lines of a log; of a longer text, at least this share must be sentences."""
 FEW = 4
 """Files. A note has a configuration or two beside it; a folder of more is a job's."""
-ENOUGH = 4
-"""Weight below which nothing is said: one term of its own, or two that support each other."""
-TERM = 2.0
-"""Nats that a weight of 1 in `words.toml` counts for beside the likeness to reports."""
-CLEAR = 8.0
-"""Nats above the median of all kinds from which likeness alone is told."""
+LEAST = 0.02
+"""Likelihood below which a kind is not told."""
+CLEAR_OF_NOTE, CLEAR, CLEAR_OF_PROGRAM = 0.05, 0.15, 0.4
+"""What the first must have: of a few lines, of more, and of lines in which no person complains."""
+IDLE = 0.4
+"""Likelihood of what healthy jobs print from which nothing is told, nor from that of the first kind."""
 MOST = 3
-_MACHINE = re.compile(
-    r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|"
-    r"\[(?:INFO|WARNING|ERROR)\]|^\((?:raylet|pid=)|^\s*\[[IWEF]\d{3,4} |deprecated|"
-    r"torch[./]distributed[./]elastic|ChildFailedError|slurmstepd:|"
-    r"^\s*(?:rank|exitcode|error_file|traceback|time|host)\s+:|"
-    r"^\s*(?:#|File \"|at 0x)|\bACSCtl:|^\s*\[ *\d{1,9}\.\d{6}\]|"
-    r"^\s*(?:Collecting|Downloading|Requirement already|Installing collected|Successfully (?:un)?installed) |"
-    r":\d+: \w*Warning: |^\s*\|.*\|\s*$|^\s*\{\"|^\s*(?:Normal|Warning)\s+\w+\s+\d+[smhd]\s|"
-    r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|^wandb: |\brequires \S+[=<>]=|^\[notice\]|^\s*[IWE]\d{4} \d\d:\d\d|"
-    r"^\s*(?:INFO|DEBUG|WARNING|ERROR) \d\d-\d\d \d\d:|\berrors?(?: count)? *[:=] *0\s*$"
-)
-"""Lines that only programs write."""
-FEWEST_WORDS, MANY_WORDS, PLAIN = 4, 7, 0.4
-"""A sentence has this many words, and at least this share of what is between its blanks are plain words."""
-_WORD = re.compile(r"[(\"'`*_]*[A-Za-z][A-Za-z'-]*[)\"'`*_]*[.,;?!]*$|[\u4e00-\u9fff]")
-_PREFIX = re.compile(r"^\s*(?:\[[^\]]{0,40}\]:?\s*)+")
 
 
 @dataclass
@@ -66,72 +45,43 @@ def _collect(line: Line, facts: Facts) -> str:
     return ""
 
 
-def _complains(texts: list[str], lines: int, known: bool) -> bool:
-    """Whether a person speaks of a trouble in what a file of so many lines has left besides a program's lines.
-
-    Of a file whose kind is known a whole sentence must; and of more lines than people quote, most are sentences.
-    """
-    sentences = [text for text in texts if is_sentence(text)]
-    if not sentences or (lines > QUOTED and len(sentences) < MOSTLY * lines):
-        return False
-    if known:
-        return any(complaint().search(text) and plain_words(text) >= MANY_WORDS for text in sentences)
-    told_in_full = lines <= SHORT and any(plain_words(text) >= MANY_WORDS for text in sentences)
-    return told_in_full or bool(complaint().search("\n".join(texts)))
-
-
-def plain_words(text: str) -> int:
-    """How many words without numbers and signs it has."""
-    return sum(bool(_WORD.match(part)) for part in text.split())
-
-
-def is_sentence(text: str) -> bool:
-    """Whether a person might have written it: programs write names, numbers and signs between their words."""
-    parts, plain = text.split(), plain_words(text)
-    return (plain >= FEWEST_WORDS or len(text) > len(text.encode("ascii", "ignore")) + FEWEST_WORDS) and (
-        plain >= PLAIN * len(parts)
-    )
-
-
 def _rule(facts: Facts) -> Iterator[Finding]:
     kinds = {one.path: one.kind for one in facts.inputs}
+    settings = facts.settings if len(facts.inputs) <= FEW else []
     for path, lines in facts.of(Notes).lines.items():
-        if path in facts.explained or "metrics" in kinds.get(path, ""):
+        if path in facts.settled:
             continue
-        own = [line for line in lines if (path, line.number) not in facts.cited and not _MACHINE.search(line.text)]
-        texts = [_PREFIX.sub("", line.text) for line in own]
-        told = "\n".join(texts)
-        known = kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN)
-        if not _complains(texts, len(lines), known):
+        # What a rule cites has its finding: it is read along with what else is there, and does not speak alone.
+        own = [line.text for line in lines if (path, line.number) not in facts.cited]
+        if complains(own, len(lines), kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN)):
+            needed = CLEAR_OF_NOTE if len(lines) <= SHORT else CLEAR
+        elif path not in facts.explained and asks(own, len(lines)):
+            needed = CLEAR_OF_PROGRAM
+        else:
             continue
-        # What programs wrote, and a configuration, are circumstances of what a person says.
-        settings = facts.settings if len(facts.inputs) <= FEW else []
-        around = [*settings, *(line.text for line in lines if _MACHINE.search(line.text))]
-        for place, category in enumerate(likeliest(told, "\n".join(around))):
-            yield _finding(category, place, path, lines)
+        text = "\n".join([*(line.text for line in lines), *settings])
+        for place, (category, odds) in enumerate(likeliest(text, needed).items()):
+            yield _finding(category, odds, place, path, lines)
 
 
-def likeliest(told: str, around: str = "") -> list[str]:
-    """The categories that a text is most like, by its own words and by what public reports of each kind share."""
-    hand, alike = weights(told, around), likeness(f"{told}\n{around}")
-    usual = median(alike.values())
-    found = {
-        category: near + TERM * hand.get(category, 0)
-        for category, near in alike.items()
-        if hand.get(category, 0) >= ENOUGH or near - usual >= CLEAR
-    }
-    return sorted(found, key=lambda category: -found[category])[:MOST]
+def likeliest(text: str, needed: float = CLEAR) -> dict[str, float]:
+    """The categories that a text is most like, the likeliest first; none where none is as likely as `needed`."""
+    odds = likeness(text)
+    idle = odds.pop(NOTHING, 0.0)
+    best = sorted(odds, key=lambda category: -odds[category])[:MOST]
+    if odds[best[0]] < needed or idle > (IDLE if needed < CLEAR else min(IDLE, odds[best[0]])):
+        return {}
+    return {category: odds[category] for category in best if odds[category] >= LEAST}
 
 
-def _finding(category: str, place: int, path: str, lines: list[Line]) -> Finding:
-    patterns = words().get(category, ())
-    heaviest = max(lines, key=lambda line: sum(w for w, pattern in patterns if pattern.search(line.text)))
+def _finding(category: str, odds: float, place: int, path: str, lines: list[Line]) -> Finding:
+    heaviest = max(lines, key=lambda line: likeness(line.text)[category])
     return Finding(
         category=category,
         severity=WARNING,
         confidence=POSSIBLE,
         ranks=(),
-        cause=f"{path} reads like {kinds()[category]['what']}.",
+        cause=f"{path} reads like {kinds()[category]['what']} ({odds:.0%} by its words).",
         evidence=(Evidence(path, heaviest.text.strip()[:400], heaviest.number),),
         confirm=("What the job itself left: its logs of all ranks, Flight Recorder dumps, traces, its configuration."),
         change=tuple(kinds()[category]["change"]),

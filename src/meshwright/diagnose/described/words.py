@@ -1,4 +1,4 @@
-"""The words of each kind of fault, from `words.toml`, and how much of them a text has."""
+"""The words of each kind of fault, from `words.toml`, and which of them a text has."""
 
 from __future__ import annotations
 
@@ -8,36 +8,32 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
-
-OWN = 3
-"""Weight of a term that points at a kind by itself."""
-Weighted = tuple[tuple[int, re.Pattern[str]], ...]
+from zlib import crc32
 
 
-def weights(text: str, around: str = "") -> dict[str, int]:
-    """How much each category's words weigh in a text and what is known around it.
-
-    Categories without a term of their own in the text are left out: a configuration complains of nothing.
-    """
-    found = {}
-    whole = f"{text}\n{around}"
-    for category, patterns in words().items():
-        if any(weight >= OWN and pattern.search(text) for weight, pattern in patterns):
-            found[category] = sum(weight for weight, pattern in patterns if pattern.search(whole))
-    return found
+def marks(text: str) -> set[str]:
+    """Names of the patterns that a text has."""
+    return {name for name, pattern in patterns().items() if pattern.search(text)}
 
 
 @cache
-def words() -> Mapping[str, Weighted]:
-    """Weights and patterns by category."""
-    read = _read()
-    return {category: tuple(_patterns(table, read["terms"])) for category, table in read.items() if category != "terms"}
+def patterns() -> Mapping[str, re.Pattern[str]]:
+    """Every pattern by its name, which stays the same as long as its text does."""
+    read = _table("words.toml")
+    terms = read.pop("terms")
+    texts = [
+        (pattern, pattern) if isinstance(pattern, str) else ("&".join(pattern), _both(*pattern))
+        for table in read.values()
+        for listed in table.values()
+        for pattern in listed
+    ]
+    return {f"{crc32(name.encode()):08x}": re.compile(_whole(text, terms), re.IGNORECASE) for name, text in texts}
 
 
 @cache
 def complaint() -> re.Pattern[str]:
     """What a text must have that complains about something."""
-    terms = _read()["terms"]
+    terms = _table("words.toml")["terms"]
     return re.compile(_whole(terms["complaint"], terms), re.IGNORECASE)
 
 
@@ -47,22 +43,8 @@ def kinds() -> Mapping[str, Mapping[str, Any]]:
     return _table("kinds.toml")
 
 
-@cache
-def _read() -> Mapping[str, Any]:
-    return _table("words.toml")
-
-
-def _table(name: str) -> Mapping[str, Any]:
+def _table(name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
-
-
-def _patterns(table: Mapping[str, Any], terms: Mapping[str, str]) -> list[tuple[int, re.Pattern[str]]]:
-    found = []
-    for key, patterns in table.items():
-        for pattern in patterns:
-            text = _both(*pattern) if key.startswith("both") else pattern
-            found.append((int(key[-1]), re.compile(_whole(text, terms), re.IGNORECASE)))
-    return found
 
 
 def _whole(pattern: str, terms: Mapping[str, str]) -> str:
