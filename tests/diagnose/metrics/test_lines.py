@@ -56,6 +56,9 @@ LINES = {
     "Epoch 0:  10%|#| 5/50 [00:01<00:10, 4.1it/s, v_num=1, loss=2.31]": {"epoch": 0, "loss": 2.31},
     # NeMo-RL#1844
     "Training Model Floating Point Utilization: 0.84%": {"mfu": 0.0084},
+    "step 00019/13920 (0.14%) | loss: 6.817907 | mfu: 48.09": {  # nanochat
+        "step": 19, "total": 13920, "loss": 6.817907, "mfu": 0.4809,
+    },
     "Total step time: 0.33s": {"seconds": 0.33},
     # ours: train/metrics/progress.py
     "step   10/1,000  loss 5.5312  grad norm 2.1  12,345 tokens/s  MFU 31.2%  memory 1.2 GiB  left 3 s": {

@@ -53,6 +53,8 @@ _PAIR = re.compile(
     r"(?P<after>/\s*\d[\d,]*|%|[KMGTB]i?B?\b|ms\b|s\b)?",
     re.IGNORECASE,
 )
+LARGEST_FRACTION = 2.0
+"""An MFU above it is in percent, though no sign says so (nanochat prints `mfu: 48.09`)."""
 _SHARE = re.compile(r"\d\s*[KMGT]i?B\s*\((\d{1,3}(?:\.\d+)?)%\)")
 _SPACED = (
     "step", "iteration", "iter", "epoch", "rank", "loss", "train loss", "val loss", "eval loss", "grad norm", "memory",
@@ -114,7 +116,7 @@ def _put(found: dict[str, float], name: str, value: float, after: str, unit: str
         name, value = name.replace("milliseconds", "seconds"), value * _SCALE.get(after, 1.0) / 1000
     elif name in ("seconds", "data_seconds") and "ms" in (after, unit.strip().lower()):
         value /= 1000
-    elif after == "%" or (name == "data_share" and unit.strip() == "%"):
+    elif after == "%" or (name == "data_share" and unit.strip() == "%") or (name == "mfu" and value > LARGEST_FRACTION):
         value /= 100
     elif after[:1] in _SCALE and after not in ("gb", "mb"):
         value *= _SCALE[after[0]]
