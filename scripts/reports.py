@@ -117,11 +117,14 @@ def _regress(features: torch.Tensor, labels: Sequence[int], kinds: int) -> tuple
     weights = torch.zeros(features.shape[1], kinds, dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(kinds, dtype=torch.float64, requires_grad=True)
     target = torch.tensor(labels)
+    # Each kind counts as much as another, however many reports of it were found.
+    counts = torch.bincount(target, minlength=kinds).double()
+    even = counts.mean() / counts
     optimizer = torch.optim.LBFGS([weights, bias], max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-5)
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        wrong = torch.nn.functional.cross_entropy(features @ weights + bias, target, reduction="sum")
+        wrong = torch.nn.functional.cross_entropy(features @ weights + bias, target, weight=even, reduction="sum")
         loss = STIFFNESS * wrong + weights.square().sum() / 2
         loss.backward()
         return loss

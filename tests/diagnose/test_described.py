@@ -26,13 +26,13 @@ def test_terms_are_words_without_endings_and_short_numbers() -> None:
 
 
 def test_likeness_is_a_softmax_over_scaled_features() -> None:
-    # Two kinds, weights of 10 × 0.1 nats. The text has `a` alone (length 1) and the pattern p (share 0.5):
-    # kind x gets 1 × 1.0, kind y gets 0.5 × 1.0.
+    # Two kinds, weights of 10 × 0.1 nats. The text has `a` alone (length 1) and the pattern p (share 0.7):
+    # kind x gets 1 × 1.0, kind y gets 0.7 × 1.0.
     known = of_document(
         {"kinds": {"x": 2, "y": 2}, "bias": [0, 0], "terms": {"a": "2 0:10", "b": "3 1:10"}, "marks": {"p": "2 1:10"}}
     )
     odds = known.likeness(["a", "unknown"], ["p"])
-    assert odds["x"] == pytest.approx(math.exp(1.0) / (math.exp(1.0) + math.exp(0.5)))
+    assert odds["x"] == pytest.approx(math.exp(1.0) / (math.exp(1.0) + math.exp(0.7)))
     assert sum(odds.values()) == pytest.approx(1)
     # With both terms each counts by its rarity: ln(5/3) + 1 and ln(5/4) + 1, scaled to length 1 together.
     a, b = math.log(5 / 3) + 1, math.log(5 / 4) + 1

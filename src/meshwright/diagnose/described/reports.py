@@ -20,7 +20,7 @@ from meshwright.diagnose.described.words import marks
 
 NOTHING = "nothing"
 """The category of what healthy jobs print."""
-SHARE_OF_MARKS = 0.5
+SHARE_OF_MARKS = 0.7
 """Length of the patterns' group beside 1 of the words'."""
 UNIT = 0.1
 """What a weight of 1 in the file means, in nats."""

@@ -20,7 +20,7 @@ FEW = 4
 """Files. A note has a configuration or two beside it; a folder of more is a job's."""
 LEAST = 0.02
 """Likelihood below which a kind is not told."""
-CLEAR_OF_NOTE, CLEAR, CLEAR_OF_PROGRAM = 0.05, 0.15, 0.4
+CLEAR_OF_NOTE, CLEAR, CLEAR_OF_PROGRAM = 0.05, 0.15, 0.6
 """What the first must have: of a few lines, of more, and of lines in which no person complains."""
 IDLE = 0.4
 """Likelihood of what healthy jobs print from which nothing is told, nor from that of the first kind."""
@@ -48,6 +48,7 @@ def _collect(line: Line, facts: Facts) -> str:
 def _rule(facts: Facts) -> Iterator[Finding]:
     kinds = {one.path: one.kind for one in facts.inputs}
     settings = facts.settings if len(facts.inputs) <= FEW else []
+    judged = {path for path, _ in facts.cited}
     for path, lines in facts.of(Notes).lines.items():
         if path in facts.settled:
             continue
@@ -55,7 +56,7 @@ def _rule(facts: Facts) -> Iterator[Finding]:
         own = [line.text for line in lines if (path, line.number) not in facts.cited]
         if complains(own, len(lines), kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN)):
             needed = CLEAR_OF_NOTE if len(lines) <= SHORT else CLEAR
-        elif path not in facts.explained and asks(own, len(lines)):
+        elif path not in judged and asks(own, len(lines)):
             needed = CLEAR_OF_PROGRAM
         else:
             continue
