@@ -95,6 +95,11 @@ def test_people_write_sentences_in_any_script(text: str) -> None:
     assert is_sentence(text)
 
 
+def test_a_sentence_that_quotes_a_program_is_still_a_persons() -> None:
+    assert complains(["Our job is 3x slower on two nodes, and NCCL INFO says NET/Socket"], 1, known=True)
+    assert not complains(["h1:10:12 [0] NCCL INFO the plugin was not found and is not used here"], 1, known=True)
+
+
 def test_a_sentence_among_many_lines_of_a_program_is_no_complaint() -> None:
     lines = ["this run fails when the second node joins", *(f"step {at} loss 2.0" for at in range(30))]
     assert complains(lines[:1], 1, known=False)

@@ -12,7 +12,7 @@ SHORT = 4
 QUOTED, MOSTLY = 15, 0.5
 """People quote a few lines of a log; of a longer text, at least this share must be sentences."""
 _MACHINE = re.compile(
-    r"\bNCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|"
+    r"(?:^|\]|\d)\s*NCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|"
     r"\[(?:INFO|WARNING|ERROR)\]|^\((?:raylet|pid=)|^\s*\[[IWEF]\d{3,4} |deprecated|"
     r"torch[./]distributed[./]elastic|ChildFailedError|^Root Cause \(first|Traceback \(most recent|slurmstepd:|"
     r"^\s*(?:rank|exitcode|error_file|traceback|time|host)\s+:|"
