@@ -119,6 +119,15 @@ def test_words_alone_make_nothing_more_than_possible(tmp_path: Path) -> None:
     assert {one.confidence for one in found} == {POSSIBLE}
 
 
+def test_a_page_of_words_is_no_note(tmp_path: Path) -> None:
+    sentence = "Training hangs because only rank 0 evaluates and the others wait. "
+    (tmp_path / "note.txt").write_text((sentence * 10 + "\n") * 10)
+    assert diagnose([tmp_path]).findings
+    (tmp_path / "note.txt").write_text((sentence * 10 + "\n") * 100)
+    with pytest.raises(RequestError):
+        diagnose([tmp_path])
+
+
 def test_a_text_that_says_nothing_of_a_job_is_not_explained(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("Buy milk and bread\n")
     with pytest.raises(RequestError):

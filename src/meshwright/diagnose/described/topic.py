@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,8 +15,8 @@ from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.logs.read import PLAIN_LOG, UNKNOWN
 from meshwright.diagnose.topic import Topic
 
-LONGEST_NOTE = 200
-"""Lines. A longer text is a log, whose words are a program's."""
+LONGEST_NOTE, LARGEST_NOTE = 200, 20_000
+"""Lines, and characters. A longer text is a log, whose words are a program's."""
 FEW = 4
 """Files. A note has a configuration or two beside it; a folder of more is a job's."""
 LEAST = 0.02
@@ -32,21 +33,25 @@ class Notes:
     """Lines of short texts by file; of a longer one only that it is long."""
 
     lines: dict[str, list[Line]] = field(default_factory=dict)
+    size: Counter[str] = field(default_factory=Counter)
     long: set[str] = field(default_factory=set)
 
 
 def _collect(line: Line, facts: Facts) -> str:
     notes = facts.of(Notes)
-    if line.number > LONGEST_NOTE:
+    if line.path in notes.long:
+        return ""
+    notes.size[line.path] += len(line.text)
+    if line.number > LONGEST_NOTE or notes.size[line.path] > LARGEST_NOTE:
         notes.lines.pop(line.path, None)
         notes.long.add(line.path)
-    elif line.path not in notes.long:
+    else:
         notes.lines.setdefault(line.path, []).append(line)
     return ""
 
 
 def _rule(facts: Facts) -> Iterator[Finding]:
-    kinds = {one.path: one.kind for one in facts.inputs}
+    files = {one.path: one.kind for one in facts.inputs}
     settings = facts.settings if len(facts.inputs) <= FEW else []
     judged = {path for path, _ in facts.cited}
     for path, lines in facts.of(Notes).lines.items():
@@ -54,15 +59,18 @@ def _rule(facts: Facts) -> Iterator[Finding]:
             continue
         # What a rule cites has its finding: it is read along with what else is there, and does not speak alone.
         own = [line.text for line in lines if (path, line.number) not in facts.cited]
-        if complains(own, len(lines), kinds.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN)):
+        if complains(own, len(lines), files.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN)):
             needed = CLEAR_OF_NOTE if len(lines) <= SHORT else CLEAR
         elif path not in judged and asks(own, len(lines)):
             needed = CLEAR_OF_PROGRAM
         else:
             continue
         text = "\n".join([*(line.text for line in lines), *settings])
-        for place, (category, odds) in enumerate(likeliest(text, needed).items()):
-            yield _finding(category, odds, place, path, lines)
+        told = likeliest(text, needed)
+        near = [likeness(line.text) for line in lines] if told else []
+        for place, (category, odds) in enumerate(told.items()):
+            heaviest = max(range(len(lines)), key=lambda at: near[at][category])
+            yield _finding(category, odds, place, lines[heaviest])
 
 
 def likeliest(text: str, needed: float = CLEAR) -> dict[str, float]:
@@ -75,15 +83,15 @@ def likeliest(text: str, needed: float = CLEAR) -> dict[str, float]:
     return {category: odds[category] for category in best if odds[category] >= LEAST}
 
 
-def _finding(category: str, odds: float, place: int, path: str, lines: list[Line]) -> Finding:
-    heaviest = max(lines, key=lambda line: likeness(line.text)[category])
+def _finding(category: str, odds: float, place: int, heaviest: Line) -> Finding:
+    """Of the category in that place of the order, with the line that is most like it."""
     return Finding(
         category=category,
         severity=WARNING,
         confidence=POSSIBLE,
         ranks=(),
-        cause=f"{path} reads like {kinds()[category]['what']} ({odds:.0%} by its words).",
-        evidence=(Evidence(path, heaviest.text.strip()[:400], heaviest.number),),
+        cause=f"{heaviest.path} reads like {kinds()[category]['what']} ({odds:.0%} by its words).",
+        evidence=(Evidence(heaviest.path, heaviest.text.strip()[:400], heaviest.number),),
         confirm=("What the job itself left: its logs of all ranks, Flight Recorder dumps, traces, its configuration."),
         change=tuple(kinds()[category]["change"]),
         weight=-100 - place,

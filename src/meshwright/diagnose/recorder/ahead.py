@@ -35,7 +35,9 @@ def read_ahead(files: Sequence[tuple[str, int]]) -> Iterator[Take]:
 
     They must be asked for in the order of `files`: what lies before a dump that is taken is given up.
     """
-    dumps = [path for path in dict(files) if _is_dump(path)] if sum(size for _, size in files) >= WORTH else []
+    many = sum(size for _, size in files) >= WORTH
+    found = {path: size for path, size in files if many and _is_dump(path)}
+    dumps = list(found) if sum(found.values()) >= WORTH else []
     processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
     # The caller is one of them: every so manieth dump is left to it.
     shares = [dumps[at::processes] for at in range(processes - 1)]
