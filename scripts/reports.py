@@ -8,6 +8,7 @@
 `add` reads reports, one a line: `source`, `category`, `symptom_text` (a list of lines) and `config` (a dict). It keeps
 of each only its source, its category, the set of its words and the patterns of `words.toml` that it has, in
 `reports.jsonl` beside this script. `healthy` does so with some lines of each file that a healthy job has left.
+Sources that begin with `written:` are no reports but descriptions that were written for this purpose.
 `fit` writes the weights beside the module. `check` fits to four fifths of the reports at a time (or to a fraction of
 them), and says in how many of the rest the right kind comes first and among the first three.
 """
@@ -15,6 +16,7 @@ them), and says in how many of the rest the right kind comes first and among the
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +36,7 @@ FEWEST = 2
 STIFFNESS = 10.0
 """How much the reports weigh beside the wish for small weights (scikit-learn's C)."""
 FOLDS = 5
+WRITTEN = "written:"
 PARTS = 4
 """Of a healthy job's file."""
 GROUPS = {"terms": 1.0, "marks": SHARE_OF_MARKS}
@@ -99,17 +102,21 @@ def fit(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _matrix(rows: Sequence[Row], used: Mapping[str, list[str]], having: Mapping[str, Counter[str]]) -> torch.Tensor:
-    """Reports × features, each group of a report scaled to its share."""
-    columns = []
+    """Reports × features, sparse, each group of a report scaled to its share."""
+    entries: list[tuple[int, int, float]] = []
+    before = 0
     for group, share in GROUPS.items():
-        places = {one: place for place, one in enumerate(used[group])}
-        block = torch.zeros(len(rows), len(places), dtype=torch.float64)
+        places = {one: before + place for place, one in enumerate(used[group])}
         for line, row in enumerate(rows):
-            for one in row[group].split():
-                if one in places:
-                    block[line, places[one]] = rarity(having[group][one], len(rows))
-        columns.append(share * torch.nn.functional.normalize(block))
-    return torch.cat(columns, dim=1)
+            found = {places[one]: rarity(having[group][one], len(rows)) for one in row[group].split() if one in places}
+            length = math.sqrt(math.fsum(value**2 for value in found.values()))
+            entries += [(line, place, share * value / length) for place, value in found.items()]
+        before += len(places)
+    lines, columns, values = zip(*entries, strict=True)
+    return torch.sparse_coo_tensor(
+        torch.tensor([lines, columns]), torch.tensor(values, dtype=torch.float64), (len(rows), before),
+        check_invariants=True,
+    ).coalesce()  # fmt: skip
 
 
 def _regress(features: torch.Tensor, labels: Sequence[int], kinds: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -124,7 +131,8 @@ def _regress(features: torch.Tensor, labels: Sequence[int], kinds: int) -> tuple
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        wrong = torch.nn.functional.cross_entropy(features @ weights + bias, target, weight=even, reduction="sum")
+        scores = torch.sparse.mm(features, weights) + bias
+        wrong = torch.nn.functional.cross_entropy(scores, target, weight=even, reduction="sum")
         loss = STIFFNESS * wrong + weights.square().sum() / 2
         loss.backward()
         return loss
@@ -147,13 +155,17 @@ def check(rows: Sequence[Row], fraction: float = 1.0) -> tuple[float, float]:
     for fold in range(FOLDS):
         rest = [row for at, row in enumerate(rows) if at % FOLDS != fold]
         known = reports.of_document(fit(rest[: round(fraction * len(rest))]))
-        for row in (row for row in rows[fold::FOLDS] if row["category"] != NOTHING):
+        for row in (row for row in rows[fold::FOLDS] if _is_report(row)):
             odds = known.likeness(row["terms"].split(), row["marks"].split())
             best = sorted(odds, key=lambda kind: -odds[kind])[:3]
             first += best[0] == row["category"]
             third += row["category"] in best
             asked += 1
     return first / asked, third / asked
+
+
+def _is_report(row: Row) -> bool:
+    return row["category"] != NOTHING and not row["source"].startswith(WRITTEN)
 
 
 def main(asked: list[str]) -> None:
@@ -170,7 +182,7 @@ def main(asked: list[str]) -> None:
         case ["check", *fraction] if len(fraction) <= 1:
             rows = sorted(kept(), key=lambda row: crc32(row["source"].encode()))
             first, third = check(rows, *map(float, fraction))
-            print(f"{first:.1%} first, {third:.1%} among the first three, of {len(rows):,} reports")
+            print(f"{first:.1%} first, {third:.1%} among the first three, of {sum(map(_is_report, rows)):,} reports")
         case _:
             sys.exit(__doc__)
 

@@ -29,7 +29,9 @@ _TROUBLE = re.compile(
     re.IGNORECASE,
 )
 """What a program's line has that tells of a trouble …"""
-_NONE = re.compile(r"[:=] *(?:0|none|no|n/a|not active)\W*$|\bno errors?\b|\b0 errors?\b", re.IGNORECASE)
+_NONE = re.compile(
+    r"[:=] *(?:0|none|no|n/a|not active)\W*$|\bno errors?\b|\b0 errors?\b|recvValue failed", re.IGNORECASE
+)
 """… or of none."""
 FEWEST_WORDS, MANY_WORDS, PLAIN = 4, 7, 0.4
 """A sentence has this many words, and at least this share of what is between its blanks are plain words."""
