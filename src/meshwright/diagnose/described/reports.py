@@ -2,7 +2,7 @@
 
 A text's features are its words (rare ones count more: tf-idf) and the patterns of `words.toml` that it has, each group
 scaled to length 1. `reports.json` holds the weights; `scripts/reports.py` fits them to `scripts/reports.jsonl`, the
-words of issues whose cause is known or inferred.
+words of issues whose cause is known or inferred, of descriptions written for it, and of what healthy jobs print.
 """
 
 from __future__ import annotations
