@@ -19,7 +19,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -29,6 +29,7 @@ import torch
 from meshwright.diagnose.described import reports
 from meshwright.diagnose.described.reports import NOTHING, SHARE_OF_MARKS, UNIT, rarity, terms_of
 from meshwright.diagnose.described.words import marks
+from meshwright.diagnose.inputs import settings_text
 
 KEPT = Path(__file__).with_suffix(".jsonl")
 FEWEST = 2
@@ -51,14 +52,15 @@ def add(paths: Iterable[str]) -> None:
 
 def add_healthy(paths: Iterable[str]) -> None:
     """Keeps parts of files in which nothing is wrong."""
-    for path in map(Path, paths):
-        lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        step = max(1, len(lines) // PARTS)
-        keep(
-            _row(f"{path.name}:{at}:{length}", NOTHING, "\n".join(lines[at : at + length]))
-            for at in range(0, len(lines), step)[:PARTS]
-            for length in (1, 3)
-        )
+    keep(row for path in paths for row in _parts(Path(path)))
+
+
+def _parts(path: Path) -> Iterator[Row]:
+    lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    step = max(1, len(lines) // PARTS)
+    for at in range(0, len(lines), step)[:PARTS]:
+        for length in (1, 3):
+            yield _row(f"{path.name}:{at}:{length}", NOTHING, "\n".join(lines[at : at + length]))
 
 
 def _row(source: str, category: str, text: str) -> Row:
@@ -77,7 +79,7 @@ def keep(rows: Iterable[Row]) -> None:
 
 def text_of(report: Row) -> str:
     """Symptoms, and the configuration as `described` is given it."""
-    return "\n".join([*report["symptom_text"], " ".join(f"{key}: {value}" for key, value in report["config"].items())])
+    return "\n".join([*report["symptom_text"], settings_text(report["config"])])
 
 
 def kept() -> list[Row]:

@@ -85,12 +85,17 @@ def _read(source: Source, ready: Any, topics: Sequence[Topic], facts: Facts) -> 
 def _document(parsed: Any, source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
     """A document is given to every topic that knows it: a model's configuration tells of memory and of divisibility."""
     if isinstance(parsed, Mapping) and source.size <= SMALL:
-        facts.settings.append(" ".join(f"{key}: {value}" for key, value in parsed.items()))
+        facts.settings.append(settings_text(parsed))
     fitting = [one for topic in topics for one in topic.documents if one.looks_like(parsed)]
     ranks = [one.read(parsed, source.path, facts) for one in fitting]
     if not fitting:
         return Input(source.path, UNKNOWN, problem="not recognised")
     return Input(source.path, fitting[0].kind, next((rank for rank in ranks if rank is not None), None))
+
+
+def settings_text(parsed: Mapping[str, Any]) -> str:
+    """A small configuration as words beside what a person describes."""
+    return " ".join(f"{key}: {value}" for key, value in parsed.items())
 
 
 def _parsed(source: Source) -> Any:

@@ -19,11 +19,11 @@ from meshwright.bench.compute.result import Measured, Sample
 from meshwright.bench.compute.shapes import FORWARD, LAYER, PRODUCT, Shape, shapes_for
 from meshwright.bench.compute.work import DTYPES, work_of
 from meshwright.spec.cluster import Device
+from meshwright.spec.cores import cores
 from meshwright.spec.units import duration, flops, gb_per_s, percent
 from meshwright.train.config.devices import known_device
 from meshwright.train.launch.environment import Place
 from meshwright.train.launch.signals import meeting_device
-from meshwright.train.launch.threads import cores
 from meshwright.train.metrics.usage import host_peak
 
 Progress = Callable[[int, int], None]

@@ -20,10 +20,11 @@ def marks(text: str) -> set[str]:
 def patterns() -> Mapping[str, re.Pattern[str]]:
     """Every pattern by its name, which stays the same as long as its text does."""
     read = _table("words.toml")
-    terms = read.pop("terms")
+    terms = read["terms"]
     texts = [
         (pattern, pattern) if isinstance(pattern, str) else ("&".join(pattern), _both(*pattern))
-        for table in read.values()
+        for category, table in read.items()
+        if category != "terms"
         for listed in table.values()
         for pattern in listed
     ]
@@ -37,13 +38,13 @@ def complaint() -> re.Pattern[str]:
     return re.compile(_whole(terms["complaint"], terms), re.IGNORECASE)
 
 
-@cache
 def kinds() -> Mapping[str, Mapping[str, Any]]:
     """Of each category: `what` it is, and what to `change`."""
     return _table("kinds.toml")
 
 
-def _table(name: str) -> dict[str, Any]:
+@cache
+def _table(name: str) -> Mapping[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import IO
 
 from meshwright.diagnose.recorder.read import Dump, looks_like_dump, read_dump
 from meshwright.diagnose.unpickle import is_pickle, load_plain
+from meshwright.spec.cores import cores
 from meshwright.spec.errors import RequestError
 
 WORTH = 32 * 2**20
@@ -38,7 +38,7 @@ def read_ahead(files: Sequence[tuple[str, int]]) -> Iterator[Take]:
     many = sum(size for _, size in files) >= WORTH
     found = {path: size for path, size in files if many and _is_dump(path)}
     dumps = list(found) if sum(found.values()) >= WORTH else []
-    processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
+    processes = min(cores(), MOST)
     # The caller is one of them: every so manieth dump is left to it.
     shares = [dumps[at::processes] for at in range(processes - 1)]
     helpers = [_Helper(share) for share in shares if len(share) > 1 and sys.executable]

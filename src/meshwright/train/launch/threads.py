@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from meshwright.spec.cores import cores
 
 
 def threads_of_a_rank(local_ranks: int, *, gpu: bool, launcher: str = "local", available: int | None = None) -> int:
