@@ -22,7 +22,7 @@ class DumpError(RequestError):
 
 Channel = tuple[str, tuple[int, int] | None]
 """Where sequence numbers count: a group, or the messages of a pair in one direction."""
-RECENT = 256
+RECENT = 128
 """Completed entries that are kept of each dump. A ring buffer holds thousands, and those are over on every rank."""
 
 
@@ -118,8 +118,8 @@ def _entry(one: Mapping[str, Any]) -> Entry:
         _sequence(one, peers),
         operation,
         peers,
-        _shapes(str(one.get("input_sizes") or ())),
-        _shapes(str(one.get("output_sizes") or ())),
+        _shapes(one.get("input_sizes") or ()),
+        _shapes(one.get("output_sizes") or ()),
         tuple(map(str, one.get("input_dtypes") or ())),
         one.get("state") == "completed",
         int(one.get("time_created_ns") or 0),
@@ -138,10 +138,10 @@ def _operation(profiling_name: str) -> tuple[str, tuple[int, int] | None]:
     return peers[1], (here, there) if peers[1] == "send" else (there, here)
 
 
-@lru_cache(4096)
-def _shapes(sizes: str) -> tuple[tuple[int, ...], ...]:
-    """Shapes from a list of lists that is written out: few are different, and most entries share them."""
-    return tuple(tuple(int(n) for n in shape) for shape in literal_eval(sizes))
+def _shapes(sizes: Any) -> tuple[tuple[int, ...], ...]:
+    """Shapes from a list of lists, or from one that is written out."""
+    listed = literal_eval(sizes) if isinstance(sizes, str) else sizes
+    return tuple([tuple(map(int, shape)) for shape in listed])
 
 
 def _frame(frames: Any) -> str:
