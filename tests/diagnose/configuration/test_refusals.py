@@ -33,6 +33,10 @@ from meshwright.diagnose.topics import TOPICS
         ("AssertionError: global batch size (100) is not divisible by micro batch size (8) times data parallel size "
             "(4)",
          "batch_config", "96, 128"),
+        # TRL grpo_trainer.py
+        ("ValueError: The global train batch size (4 x 3) must be evenly divisible by the number of generations per "
+         "prompt (8). Given the current train batch size, the valid values for the number of generations are: [2, 3].",
+         "batch_config", "8, 16"),
         ("num_layers=46 should be divisible by pipeline_model_parallel_size=4", "pipeline_layout", "1, 2, 23, 46"),
         # torchtitan PR#27
         ("AssertionError: Invalid parallel dims: dp(1) * sp(2) * pp(3) != WORLD_SIZE8", "world_size_layout", "product"),

@@ -25,6 +25,7 @@ _REFUSED = re.compile(
 )
 _FACTOR = re.compile(r"(?:([A-Za-z][\w ./'-]{0,60}?)\s*)?[\[(:=]?\s*\b(\d{1,12})\b[\])]?")
 _PRODUCT = re.compile(r"(?<![\d.])(\d{1,12}) ?(?:!=|is not equal to) ?(\d{1,9}) ?[*x×] ?(\d{1,9}) ?[*x×] ?(\d{1,9})")
+_WRITTEN_OUT = re.compile(r"\( ?(\d{1,9}(?: ?[x*×] ?\d{1,9}){1,3}) ?\)")
 _DIMENSIONS = re.compile(r"(?P<product>(?:\b\w+\(-?\d+\) ?\* ?)+\w+\(-?\d+\)) ?!= ?WORLD_SIZE ?\(?(?P<world>\d{1,9})")
 _TOTAL = re.compile(r"total_size ?\((\d{1,9})\) does not match num_processes ?\((\d{1,9})\)")
 SUBJECTS = (
@@ -81,8 +82,10 @@ def refusal_in(line: Line) -> Refusal | None:
 
 
 def _squeezed(text: str) -> str:
-    """The text with one blank between words: a long row of blanks would be tried at each of them."""
-    return " ".join(text.split())
+    """One blank between words, as a long row would be tried at each of them; a batch of (4 x 3) is one of (12)."""
+    return _WRITTEN_OUT.sub(
+        lambda found: f"({prod(int(one) for one in re.findall(r'[0-9]+', found[1]))})", " ".join(text.split())
+    )
 
 
 def _clause(rest: str) -> str:
