@@ -6,11 +6,13 @@
     python scripts/reports.py check [FRACTION]
 
 `add` reads reports, one a line: `source`, `category`, `symptom_text` (a list of lines) and `config` (a dict). It keeps
-of each only its source, its category, the set of its words and the patterns of `words.toml` that it has, in
-`reports.jsonl` beside this script. `healthy` does so with some lines of each file that a healthy job has left.
-Sources that begin with `written:` are no reports but descriptions that were written for this purpose.
+of each only its source, its category, the set of its words, their pairs (as numbers) and the patterns of `words.toml`
+that it has, in `reports.jsonl` beside this script. `healthy` does so with some lines of each file that a healthy job
+has left. Sources that begin with `written:` are no reports but descriptions that were written for this purpose, many as
+what another person might have written who had the trouble of a report (`of`): those are kept whole, in `written.jsonl`.
 `fit` writes the weights beside the module. `check` fits to four fifths of the reports at a time (or to a fraction of
-them), and says in how many of the rest the right kind comes first and among the first three.
+them) without the rest and what was written after it, and says in how many of the rest the right kind comes first and
+among the first three. Both take some minutes.
 """
 
 from __future__ import annotations
@@ -27,32 +29,34 @@ from zlib import crc32
 import torch
 
 from meshwright.diagnose.described import reports
-from meshwright.diagnose.described.reports import NOTHING, SHARE_OF_MARKS, UNIT, rarity, terms_of
-from meshwright.diagnose.described.words import marks
+from meshwright.diagnose.described.reports import NOTHING, SHARES, UNIT, rarity
 from meshwright.diagnose.inputs import settings_text
 
 KEPT = Path(__file__).with_suffix(".jsonl")
-FEWEST = 2
-"""Reports that have a feature, below which it tells of one of them alone."""
+DESCRIPTIONS = KEPT.with_name("written.jsonl")
+FEWEST = {"terms": 3, "marks": 2, "pairs": 5}
+"""Reports that have a feature, below which it tells of a few of them alone."""
 STIFFNESS = 10.0
 """How much the reports weigh beside the wish for small weights (scikit-learn's C)."""
 FOLDS = 5
 WRITTEN = "written:"
 PARTS = 4
 """Of a healthy job's file."""
-GROUPS = {"terms": 1.0, "marks": SHARE_OF_MARKS}
 Row = Mapping[str, Any]
 
 
 def add(paths: Iterable[str]) -> None:
-    """Keeps the reports in files."""
-    reported = [json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    keep(_row(one["source"].split(" ")[0], one["category"], text_of(one)) for one in reported)
+    """Keeps the reports and descriptions in files."""
+    told = [one for path in paths for one in _lines(Path(path))]
+    keep(DESCRIPTIONS, (one for one in told if _is_written(one)))
+    keep(
+        KEPT, (_row(one["source"].split(" ")[0], one["category"], text_of(one)) for one in told if not _is_written(one))
+    )
 
 
 def add_healthy(paths: Iterable[str]) -> None:
     """Keeps parts of files in which nothing is wrong."""
-    keep(row for path in paths for row in _parts(Path(path)))
+    keep(KEPT, (row for path in paths for row in _parts(Path(path))))
 
 
 def _parts(path: Path) -> Iterator[Row]:
@@ -63,18 +67,21 @@ def _parts(path: Path) -> Iterator[Row]:
             yield _row(f"{path.name}:{at}:{length}", NOTHING, "\n".join(lines[at : at + length]))
 
 
-def _row(source: str, category: str, text: str) -> Row:
-    return {
-        "source": source, "category": category,
-        "terms": " ".join(sorted(terms_of(text))), "marks": " ".join(sorted(marks(text))),
-    }  # fmt: skip
+def _row(source: str, category: str, text: str, of: str = "") -> Row:
+    """`of`: the report after which it was written."""
+    found = {group: " ".join(sorted(names)) for group, names in reports.features(text).items()}
+    return {"source": source, "category": category, **({"of": of} if of else {}), **found}
 
 
-def keep(rows: Iterable[Row]) -> None:
+def keep(target: Path, rows: Iterable[Row]) -> None:
     """Writes them into the file, in place of what is there from the same source."""
-    by_source = {row["source"]: row for row in (*kept(), *rows)}
+    by_source = {row["source"]: row for row in (*_lines(target), *rows)}
     lines = [json.dumps(by_source[source], ensure_ascii=False) for source in sorted(by_source)]
-    KEPT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    target.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _lines(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def text_of(report: Row) -> str:
@@ -83,16 +90,20 @@ def text_of(report: Row) -> str:
 
 
 def kept() -> list[Row]:
-    """All reports."""
-    return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()] if KEPT.exists() else []
+    """All reports and descriptions."""
+    written = (_row(one["source"], one["category"], text_of(one), one.get("of", "")) for one in _lines(DESCRIPTIONS))
+    return [*_lines(KEPT), *written]
 
 
 def fit(rows: Sequence[Row]) -> dict[str, Any]:
     """The document with the weights."""
     kinds = Counter(row["category"] for row in rows)
     names = sorted(kinds)
-    having = {group: Counter(one for row in rows for one in row[group].split()) for group in GROUPS}
-    used = {group: sorted(one for one, count in counts.items() if count >= FEWEST) for group, counts in having.items()}
+    having = {group: Counter(one for row in rows for one in row[group].split()) for group in SHARES}
+    used = {
+        group: sorted(one for one, count in counts.items() if count >= FEWEST[group])
+        for group, counts in having.items()
+    }
     weights, bias = _regress(_matrix(rows, used, having), [names.index(row["category"]) for row in rows], len(names))
     document: dict[str, Any] = {"kinds": {name: kinds[name] for name in names}, "bias": _rounded(bias)}
     at = 0
@@ -107,7 +118,7 @@ def _matrix(rows: Sequence[Row], used: Mapping[str, list[str]], having: Mapping[
     """Reports × features, sparse, each group of a report scaled to its share."""
     entries: list[tuple[int, int, float]] = []
     before = 0
-    for group, share in GROUPS.items():
+    for group, share in SHARES.items():
         places = {one: before + place for place, one in enumerate(used[group])}
         for line, row in enumerate(rows):
             found = {places[one]: rarity(having[group][one], len(rows)) for one in row[group].split() if one in places}
@@ -155,10 +166,10 @@ def check(rows: Sequence[Row], fraction: float = 1.0) -> tuple[float, float]:
     """Shares of reports whose kind comes first, and among the first three, of weights that were fitted without them."""
     first = third = asked = 0
     for fold in range(FOLDS):
-        rest = [row for at, row in enumerate(rows) if at % FOLDS != fold]
+        rest = [row for row in rows if _fold(row) != fold]
         known = reports.of_document(fit(rest[: round(fraction * len(rest))]))
-        for row in (row for row in rows[fold::FOLDS] if _is_report(row)):
-            odds = known.likeness(row["terms"].split(), row["marks"].split())
+        for row in (row for row in rows if _fold(row) == fold and row["category"] != NOTHING and not _is_written(row)):
+            odds = known.likeness({group: row[group].split() for group in SHARES})
             best = sorted(odds, key=lambda kind: -odds[kind])[:3]
             first += best[0] == row["category"]
             third += row["category"] in best
@@ -166,8 +177,13 @@ def check(rows: Sequence[Row], fraction: float = 1.0) -> tuple[float, float]:
     return first / asked, third / asked
 
 
-def _is_report(row: Row) -> bool:
-    return row["category"] != NOTHING and not row["source"].startswith(WRITTEN)
+def _fold(row: Row) -> int:
+    """What was written after a report is held out with it."""
+    return crc32((row.get("of") or row["source"]).encode()) % FOLDS
+
+
+def _is_written(row: Row) -> bool:
+    return bool(row["source"].startswith(WRITTEN))
 
 
 def main(asked: list[str]) -> None:
@@ -184,7 +200,8 @@ def main(asked: list[str]) -> None:
         case ["check", *fraction] if len(fraction) <= 1:
             rows = sorted(kept(), key=lambda row: crc32(row["source"].encode()))
             first, third = check(rows, *map(float, fraction))
-            print(f"{first:.1%} first, {third:.1%} among the first three, of {sum(map(_is_report, rows)):,} reports")
+            told = sum(row["category"] != NOTHING and not _is_written(row) for row in rows)
+            print(f"{first:.1%} first, {third:.1%} among the first three, of {told:,} reports")
         case _:
             sys.exit(__doc__)
 

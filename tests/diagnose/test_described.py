@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from meshwright.diagnose.described.reports import NOTHING, likeness, of_document, rarity, reports, terms_of
+from meshwright.diagnose.described.reports import NOTHING, features, likeness, of_document, rarity, reports
 from meshwright.diagnose.described.sentences import asks, complains, is_sentence
 from meshwright.diagnose.described.topic import likeliest
 from meshwright.diagnose.described.words import kinds, marks, patterns
@@ -16,29 +17,40 @@ from meshwright.diagnose.diagnosis import diagnose
 from meshwright.diagnose.finding import POSSIBLE
 from meshwright.spec.errors import RequestError
 
-KEPT = Path(__file__).parents[2] / "scripts" / "reports.jsonl"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def test_terms_are_words_without_endings_and_short_numbers() -> None:
-    assert terms_of("The ranks are hanging in all_reduce: error -9 after 1800000 ms") == {
+    assert features("The ranks are hanging in all_reduce: error -9 after 1800000 ms")["terms"] == {
         "ranks", "hang", "all", "reduce", "error", "-9", "after", "ms",
     }  # fmt: skip
+
+
+def test_words_that_follow_each_other_are_a_pair() -> None:
+    pairs = features("ranks hang in all_reduce")["pairs"]
+    assert len(pairs) == 3
+    assert pairs & features("all ranks hang")["pairs"] == features("ranks hang")["pairs"]
+    assert not pairs & features("hang ranks")["pairs"]
 
 
 def test_likeness_is_a_softmax_over_scaled_features() -> None:
     # Two kinds, weights of 10 × 0.1 nats. The text has `a` alone (length 1) and the pattern p (share 0.7):
     # kind x gets 1 × 1.0, kind y gets 0.7 × 1.0.
     known = of_document(
-        {"kinds": {"x": 2, "y": 2}, "bias": [0, 0], "terms": {"a": "2 0:10", "b": "3 1:10"}, "marks": {"p": "2 1:10"}}
-    )
-    odds = known.likeness(["a", "unknown"], ["p"])
+        {"kinds": {"x": 2, "y": 2}, "bias": [0, 0], "terms": {"a": "2 0:10", "b": "3 1:10"}, "marks": {"p": "2 1:10"},
+         "pairs": {"q": "2 1:10"}}
+    )  # fmt: skip
+    odds = known.likeness({"terms": ["a", "unknown"], "marks": ["p"]})
     assert odds["x"] == pytest.approx(math.exp(1.0) / (math.exp(1.0) + math.exp(0.7)))
     assert sum(odds.values()) == pytest.approx(1)
     # With both terms each counts by its rarity: ln(5/3) + 1 and ln(5/4) + 1, scaled to length 1 together.
     a, b = math.log(5 / 3) + 1, math.log(5 / 4) + 1
-    both = known.likeness(["a", "b"], [])
+    both = known.likeness({"terms": ["a", "b"]})
     assert (rarity(2, 4), rarity(3, 4)) == pytest.approx((a, b))
     assert math.log(both["x"] / both["y"]) == pytest.approx((a - b) / math.hypot(a, b))
+    # A pair (share 0.8) alone gives y 0.8 nats.
+    paired = known.likeness({"pairs": ["q"]})
+    assert math.log(paired["y"] / paired["x"]) == pytest.approx(0.8)
 
 
 def test_a_text_of_no_known_word_is_like_what_healthy_jobs_print() -> None:
@@ -67,13 +79,16 @@ def test_every_kind_says_what_it_is_and_what_to_change() -> None:
 
 
 def test_what_was_learned_is_of_the_patterns_that_are_there() -> None:
-    assert reports().marks.keys() <= patterns().keys()
-    assert len(reports().marks) > 0.9 * len(patterns())
+    assert reports().groups["marks"].keys() <= patterns().keys()
+    assert len(reports().groups["marks"]) > 0.9 * len(patterns())
 
 
 def test_what_was_learned_is_of_the_reports_that_are_kept() -> None:
-    rows = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
-    counted = {kind: sum(row["category"] == kind for row in rows) for kind in reports().kinds}
+    counted = Counter(
+        json.loads(line)["category"]
+        for name in ("reports.jsonl", "written.jsonl")
+        for line in (SCRIPTS / name).read_text(encoding="utf-8").splitlines()
+    )
     assert counted == reports().kinds
 
 
@@ -107,9 +122,15 @@ def test_a_sentence_among_many_lines_of_a_program_is_no_complaint() -> None:
 
 
 def test_of_a_few_lines_that_tell_of_a_trouble_the_meaning_is_asked() -> None:
-    assert asks(["NET/OFI Request completed with error. RC: 21"], 1)
-    assert not asks(["Number of uncorrectable ECC errors: 0"], 1)
-    assert not asks(["NET/OFI Request completed with error. RC: 21"], 300)
+    assert asks(["NET/OFI Request completed with error. RC: 21"])
+    assert not asks(["Number of uncorrectable ECC errors: 0"])
+
+
+def test_a_few_lines_in_which_nobody_tells_of_a_trouble_are_told_if_they_are_very_like_one(tmp_path: Path) -> None:
+    # What taskset prints of ranks that share two cores.
+    lines = "".join(f"pid {at} current affinity list: 0,8\n" for at in range(2))
+    (tmp_path / "a.log").write_text("OMP_NUM_THREADS=1\n" + lines)
+    assert diagnose([tmp_path]).findings[0].category == "cpu_affinity"
 
 
 def test_words_alone_make_nothing_more_than_possible(tmp_path: Path) -> None:

@@ -66,6 +66,11 @@ def is_sentence(text: str) -> bool:
     return plain >= FEWEST_WORDS and plain >= PLAIN * len(text.split())
 
 
-def asks(texts: Sequence[str], lines: int) -> bool:
-    """Whether a file is but a few lines of a program, which tell of a trouble: what they mean is the question."""
-    return lines <= SHORT and any(_TROUBLE.search(text) and not _NONE.search(text) for text in texts)
+def asks(texts: Sequence[str]) -> bool:
+    """Whether a program's lines tell of a trouble: of a few of them, what they mean is the question."""
+    return any(_TROUBLE.search(text) and not _NONE.search(text) for text in texts)
+
+
+def denies(texts: Sequence[str]) -> bool:
+    """Whether one of a program's lines says that there is no trouble."""
+    return any(_NONE.search(text) for text in texts)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from meshwright.diagnose.described.reports import NOTHING, likeness
-from meshwright.diagnose.described.sentences import SHORT, asks, complains
+from meshwright.diagnose.described.sentences import SHORT, asks, complains, denies
 from meshwright.diagnose.described.words import kinds
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
@@ -21,9 +21,10 @@ FEW = 4
 """Files. A note has a configuration or two beside it; a folder of more is a job's."""
 LEAST = 0.02
 """Likelihood below which a kind is not told."""
-CLEAR_OF_NOTE, CLEAR, CLEAR_OF_PROGRAM = 0.05, 0.15, 0.6
-"""What the first must have: of a few lines, of more, and of lines in which no person complains."""
-IDLE = 0.4
+CLEAR_OF_NOTE, CLEAR, CLEAR_OF_PROGRAM, CLEAR_OF_ANY = 0.05, 0.15, 0.6, 0.8
+"""What the first must have: of a few lines, of more, of a few in which only a program tells of a trouble, and of a few
+of no known program in which nobody does."""
+IDLE = 0.3
 """Likelihood of what healthy jobs print from which nothing is told, nor from that of the first kind."""
 MOST = 3
 
@@ -53,17 +54,9 @@ def _collect(line: Line, facts: Facts) -> str:
 def _rule(facts: Facts) -> Iterator[Finding]:
     files = {one.path: one.kind for one in facts.inputs}
     settings = facts.settings if len(facts.inputs) <= FEW else []
-    judged = {path for path, _ in facts.cited}
     for path, lines in facts.of(Notes).lines.items():
-        if path in facts.settled:
-            continue
-        # What a rule cites has its finding: it is read along with what else is there, and does not speak alone.
-        own = [line.text for line in lines if (path, line.number) not in facts.cited]
-        if complains(own, len(lines), files.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN)):
-            needed = CLEAR_OF_NOTE if len(lines) <= SHORT else CLEAR
-        elif path not in judged and asks(own, len(lines)):
-            needed = CLEAR_OF_PROGRAM
-        else:
+        needed = None if path in facts.settled else _needed(path, lines, files.get(path, PLAIN_LOG), facts)
+        if needed is None:
             continue
         text = "\n".join([*(line.text for line in lines), *settings])
         told = likeliest(text, needed)
@@ -71,6 +64,19 @@ def _rule(facts: Facts) -> Iterator[Finding]:
         for place, (category, odds) in enumerate(told.items()):
             heaviest = max(range(len(lines)), key=lambda at: near[at][category])
             yield _finding(category, odds, place, lines[heaviest])
+
+
+def _needed(path: str, lines: Sequence[Line], kind: str, facts: Facts) -> float | None:
+    """How likely the first kind must be for a text to be told of; None: it is not asked."""
+    few = len(lines) <= SHORT
+    # What a rule cites has its finding: it is read along with what else is there, and does not speak alone.
+    own = [line.text for line in lines if (path, line.number) not in facts.cited]
+    known = kind not in (PLAIN_LOG, UNKNOWN)
+    if complains(own, len(lines), known):
+        return CLEAR_OF_NOTE if few else CLEAR
+    if not few or len(own) < len(lines):
+        return None
+    return CLEAR_OF_PROGRAM if asks(own) else None if known or denies(own) else CLEAR_OF_ANY
 
 
 def likeliest(text: str, needed: float = CLEAR) -> dict[str, float]:

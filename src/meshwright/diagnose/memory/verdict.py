@@ -20,6 +20,8 @@ HALF_EMPTY = 0.50
 """… above it they likely are: a third of the reserve is in no tensor. (trl#3436: 39 %, out of capacity.)"""
 FULL = 0.05
 """… below it nothing is left to be defragmented."""
+MOSTLY = 0.75
+"""Of the capacity: with less in the job's own tensors, something else on the device may be what is too large."""
 OTHERS_SHARE, OTHERS_BYTES = 0.15, 2 * GIB
 """Of the capacity, and at least so much: what other processes hold beyond contexts of their own."""
 ALTERNATIVES = ("oom_logits", "oom_rank0_skew")
@@ -190,8 +192,9 @@ def _allocator(one: Failure, around: Surroundings) -> Iterator[Verdict]:
         if spare <= HALF_EMPTY * oom.allocated:
             yield _capacity(one, around, POSSIBLE, f"{shown(oom.allocated)} are in tensors")
     elif spare < FULL * oom.allocated:
+        full = not oom.capacity or oom.allocated >= MOSTLY * oom.capacity
         yield _capacity(
-            one, around, LIKELY,
+            one, around, LIKELY if full else POSSIBLE,
             f"{shown(oom.allocated)} are in tensors and {shown(spare)} ({percent(spare, oom.allocated)}) are "
             "reserved in vain",
         )  # fmt: skip
