@@ -133,6 +133,26 @@ def test_a_few_lines_in_which_nobody_tells_of_a_trouble_are_told_if_they_are_ver
     assert diagnose([tmp_path]).findings[0].category == "dataloader_bound"
 
 
+def test_words_name_another_kind_beside_what_a_rule_holds_possible(tmp_path: Path) -> None:
+    # The message tells no numbers; that the joint of a transducer has a vocabulary of logits, its words do.
+    (tmp_path / "a.log").write_text(
+        "RNN-T: CUDA out of memory in the joint network; logits of shape (16, 471, 20, 4233) over the vocabulary\n"
+    )
+    found = diagnose([tmp_path]).findings
+    assert [one.category for one in found][:2] == ["oom_capacity", "oom_logits"]
+
+
+def test_words_say_nothing_of_what_numbers_decide(tmp_path: Path) -> None:
+    # 30 GiB are free, so that nothing is fragmented, whatever the message advises.
+    (tmp_path / "a.log").write_text(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+        "79.11 GiB of which 30.00 GiB is free. Of the allocated memory 40.00 GiB is allocated by PyTorch, and 8.00 GiB "
+        "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.\n"
+    )
+    assert "fragmentation" not in {one.category for one in diagnose([tmp_path]).findings}
+
+
 def test_words_alone_make_nothing_more_than_possible(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("Validation loop hangs because only rank 0 evaluates and the others wait.\n")
     found = diagnose([tmp_path]).findings

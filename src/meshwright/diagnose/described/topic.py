@@ -24,9 +24,11 @@ LEAST = 0.02
 CLEAR_OF_NOTE, CLEAR, CLEAR_OF_PROGRAM, CLEAR_OF_ANY = 0.05, 0.15, 0.6, 0.8
 """What the first must have: of a few lines, of more, of a few in which only a program tells of a trouble, and of a few
 of no known program in which nobody does."""
-IDLE = 0.3
+IDLE = 0.4
 """Likelihood of what healthy jobs print from which nothing is told, nor from that of the first kind."""
 MOST = 3
+BY_NUMBERS = frozenset({"oom_capacity", "fragmentation", "alloc_retries"})
+"""Kinds that the numbers of a text decide: where a rule has read those, its words say nothing more of them."""
 
 
 @dataclass
@@ -60,6 +62,8 @@ def _rule(facts: Facts) -> Iterator[Finding]:
             continue
         text = "\n".join([*(line.text for line in lines), *settings])
         told = likeliest(text, needed)
+        if needed == CLEAR_OF_PROGRAM and path in facts.explained:
+            told = {kind: odds for kind, odds in told.items() if odds >= needed and kind not in BY_NUMBERS}
         near = [likeness(line.text) for line in lines] if told else []
         for place, (category, odds) in enumerate(told.items()):
             heaviest = max(range(len(lines)), key=lambda at: near[at][category])
@@ -74,6 +78,8 @@ def _needed(path: str, lines: Sequence[Line], kind: str, facts: Facts) -> float 
     known = kind not in (PLAIN_LOG, UNKNOWN)
     if complains(own, len(lines), known):
         return CLEAR_OF_NOTE if few else CLEAR
+    if few and path in facts.explained:
+        return CLEAR_OF_PROGRAM
     if not few or len(own) < len(lines):
         return None
     return CLEAR_OF_PROGRAM if asks(own) else None if known or denies(own) else CLEAR_OF_ANY
