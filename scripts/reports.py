@@ -47,11 +47,10 @@ Row = Mapping[str, Any]
 
 def add(paths: Iterable[str]) -> None:
     """Keeps the reports and descriptions in files."""
-    told = [one for path in paths for one in _lines(Path(path))]
+    told = [json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    public = [one for one in told if not _is_written(one)]
     keep(DESCRIPTIONS, (one for one in told if _is_written(one)))
-    keep(
-        KEPT, (_row(one["source"].split(" ")[0], one["category"], text_of(one)) for one in told if not _is_written(one))
-    )
+    keep(KEPT, (_row(one["source"].split(" ")[0], one["category"], text_of(one)) for one in public))
 
 
 def add_healthy(paths: Iterable[str]) -> None:
@@ -81,6 +80,7 @@ def keep(target: Path, rows: Iterable[Row]) -> None:
 
 
 def _lines(path: Path) -> list[Row]:
+    """None of a file that is not there yet."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
