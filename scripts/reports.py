@@ -47,7 +47,7 @@ Row = Mapping[str, Any]
 
 def add(paths: Iterable[str]) -> None:
     """Keeps the reports and descriptions in files."""
-    told = [json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    told = [one for path in paths for one in _lines(Path(path))]
     public = [one for one in told if not _is_written(one)]
     keep(DESCRIPTIONS, (one for one in told if _is_written(one)))
     keep(KEPT, (_row(one["source"].split(" ")[0], one["category"], text_of(one)) for one in public))
@@ -74,14 +74,14 @@ def _row(source: str, category: str, text: str, of: str = "") -> Row:
 
 def keep(target: Path, rows: Iterable[Row]) -> None:
     """Writes them into the file, in place of what is there from the same source."""
-    by_source = {row["source"]: row for row in (*_lines(target), *rows)}
+    before = _lines(target) if target.exists() else []
+    by_source = {row["source"]: row for row in (*before, *rows)}
     lines = [json.dumps(by_source[source], ensure_ascii=False) for source in sorted(by_source)]
     target.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _lines(path: Path) -> list[Row]:
-    """None of a file that is not there yet."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def text_of(report: Row) -> str:

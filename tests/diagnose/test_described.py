@@ -126,6 +126,14 @@ def test_of_a_few_lines_that_tell_of_a_trouble_the_meaning_is_asked() -> None:
     assert not asks(["Number of uncorrectable ECC errors: 0"])
 
 
+def test_of_a_log_of_a_program_the_meaning_of_one_line_is_not_asked(tmp_path: Path) -> None:
+    error = "NET/OFI Request completed with error. RC: 21\n"
+    (tmp_path / "a.log").write_text(error)
+    assert any("by its words" in one.cause for one in diagnose([tmp_path]).findings)
+    (tmp_path / "a.log").write_text(error + "".join(f"step {at} loss 2.0\n" for at in range(299)))
+    assert not any("by its words" in one.cause for one in diagnose([tmp_path]).findings)
+
+
 def test_a_few_lines_in_which_nobody_tells_of_a_trouble_are_told_if_they_are_very_like_one(tmp_path: Path) -> None:
     # The loader has nearly all of a batch's time.
     lines = "".join(f"Epoch {at} batch_time 2.31 data_time 2.05\n" for at in range(2))

@@ -152,6 +152,16 @@ def test_between_the_thresholds_nothing_is_more_than_possible(tmp_path: Path) ->
     assert {one.category for one in found} == {"fragmentation", "oom_capacity"}
 
 
+def test_a_device_that_the_jobs_tensors_do_not_fill_is_only_possibly_too_small(tmp_path: Path) -> None:
+    # 62 % of the device in tensors: 2 GiB are held by nobody that the text tells of.
+    text = (
+        "RuntimeError: CUDA out of memory. Tried to allocate 40.00 MiB (GPU 0; 5.80 GiB total capacity; {} GiB already "
+        "allocated; 16.81 MiB free; 80.22 MiB cached)\n"
+    )
+    assert first(said(tmp_path, text.format("3.63"))) == ("oom_capacity", POSSIBLE)
+    assert first(said(tmp_path, text.format("5.20"))) == ("oom_capacity", LIKELY)
+
+
 def test_what_would_not_fit_without_any_fragmentation_is_capacity(tmp_path: Path) -> None:
     # 70 GiB in tensors and 10 asked for are more than 79.15, whatever of the 5 GiB in vain could be used.
     assert first(said(tmp_path, oom("10.00 GiB", 70.0, 5.0))) == ("oom_capacity", LIKELY)

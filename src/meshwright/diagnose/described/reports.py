@@ -17,9 +17,8 @@ from functools import cache
 from importlib import resources
 from itertools import pairwise
 from typing import Any
-from zlib import crc32
 
-from meshwright.diagnose.described.words import marks
+from meshwright.diagnose.described.words import marks, short_name
 
 NOTHING = "nothing"
 """The category of what healthy jobs print."""
@@ -82,12 +81,7 @@ def _feature(told: str, total: int) -> Feature:
 def features(text: str) -> dict[str, set[str]]:
     """What of a text counts, by group."""
     words = _words(text)
-    return {"terms": set(words), "marks": marks(text), "pairs": {_name(a, b) for a, b in pairwise(words)}}
-
-
-def _name(a: str, b: str) -> str:
-    """A pair in eight digits, as there are many."""
-    return f"{crc32(f'{a} {b}'.encode()):08x}"
+    return {"terms": set(words), "marks": marks(text), "pairs": {short_name(f"{a} {b}") for a, b in pairwise(words)}}
 
 
 def _words(text: str) -> list[str]:

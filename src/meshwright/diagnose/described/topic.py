@@ -78,11 +78,15 @@ def _needed(path: str, lines: Sequence[Line], kind: str, facts: Facts) -> float 
     known = kind not in (PLAIN_LOG, UNKNOWN)
     if complains(own, len(lines), known):
         return CLEAR_OF_NOTE if few else CLEAR
-    if few and path in facts.explained:
-        return CLEAR_OF_PROGRAM
-    if not few or len(own) < len(lines):
+    if not few:
         return None
-    return CLEAR_OF_PROGRAM if asks(own) else None if known or denies(own) else CLEAR_OF_ANY
+    if path in facts.explained:
+        return CLEAR_OF_PROGRAM
+    if len(own) < len(lines):
+        return None
+    if asks(own):
+        return CLEAR_OF_PROGRAM
+    return None if known or denies(own) else CLEAR_OF_ANY
 
 
 def likeliest(text: str, needed: float = CLEAR) -> dict[str, float]:

@@ -28,7 +28,12 @@ def patterns() -> Mapping[str, re.Pattern[str]]:
         for listed in table.values()
         for pattern in listed
     ]
-    return {f"{crc32(name.encode()):08x}": re.compile(_whole(text, terms), re.IGNORECASE) for name, text in texts}
+    return {short_name(name): re.compile(_whole(text, terms), re.IGNORECASE) for name, text in texts}
+
+
+def short_name(text: str) -> str:
+    """Eight digits that stand for a text: there are many, and only whether two are the same matters."""
+    return f"{crc32(text.encode()):08x}"
 
 
 @cache
