@@ -141,13 +141,13 @@ def test_a_few_lines_in_which_nobody_tells_of_a_trouble_are_told_if_they_are_ver
     assert diagnose([tmp_path]).findings[0].category == "dataloader_bound"
 
 
-def test_words_name_another_kind_beside_what_a_rule_holds_possible(tmp_path: Path) -> None:
+def test_words_that_are_sure_come_before_what_a_rule_of_a_message_holds_possible(tmp_path: Path) -> None:
     # The message tells no numbers; that the joint of a transducer has a vocabulary of logits, its words do.
     (tmp_path / "a.log").write_text(
         "RNN-T: CUDA out of memory in the joint network; logits of shape (16, 471, 20, 4233) over the vocabulary\n"
     )
     found = diagnose([tmp_path]).findings
-    assert [one.category for one in found][:2] == ["oom_capacity", "oom_logits"]
+    assert [one.category for one in found][:2] == ["oom_logits", "oom_capacity"]
 
 
 def test_words_say_nothing_of_what_numbers_decide(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+from meshwright.diagnose.finding import ERROR, POSSIBLE, Finding
 
 Kind = TypeVar("Kind")
 
@@ -30,13 +33,20 @@ class Facts:
     """Path, number and text of the last line that each rank has logged."""
     settings: list[str] = field(default_factory=list)
     """Texts of small configurations: the circumstances of what a person describes."""
-    explained: set[str] = field(default_factory=set)
-    """Paths that are evidence of a cause, for the rules of a last resort."""
-    settled: set[str] = field(default_factory=set)
-    """Those whose cause is at least likely."""
+    causes: Sequence[Finding] = ()
+    """What the rules before those of a last resort have found to be wrong."""
     cited: set[tuple[str, int | None]] = field(default_factory=set)
     """Paths and lines that are evidence of anything."""
     _kinds: dict[type, object] = field(default_factory=dict)
+
+    def told_of(self, path: str) -> list[Finding]:
+        """The causes that this file is evidence of."""
+        return [one for one in self.causes if any(evidence.path == path for evidence in one.evidence)]
+
+    @property
+    def settled(self) -> bool:
+        """Whether a cause of an error is known, and at least likely."""
+        return any(one.severity == ERROR and one.confidence != POSSIBLE for one in self.causes)
 
     def of(self, kind: type[Kind]) -> Kind:
         """The facts of one kind; `kind()` must make empty ones."""

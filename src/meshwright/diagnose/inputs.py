@@ -84,7 +84,7 @@ def _read(source: Source, ready: Any, topics: Sequence[Topic], facts: Facts) -> 
 
 def _document(parsed: Any, source: Source, topics: Sequence[Topic], facts: Facts) -> Input:
     """A document is given to every topic that knows it: a model's configuration tells of memory and of divisibility."""
-    if isinstance(parsed, Mapping) and source.size <= SMALL:
+    if isinstance(parsed, Mapping) and source.size <= SMALL and not is_pickle(source.head):
         facts.settings.append(settings_text(parsed))
     fitting = [one for topic in topics for one in topic.documents if one.looks_like(parsed)]
     ranks = [one.read(parsed, source.path, facts) for one in fitting]

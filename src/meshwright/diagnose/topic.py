@@ -50,7 +50,7 @@ class Topic:
     """Takes all files (paths and bytes) and gives, as long as it is entered, what other processes read in one of them:
     something that a document of the topic knows, or None."""
     last_resort: bool = False
-    """Its rules are asked only where those of the other topics leave the cause of an error open."""
+    """Its rules come after those of the other topics, and know what these have found (`Facts.causes`)."""
     trigger: str = ""
     """A regular expression: lines of logs in which it is not found are not given to `collect`. "": all are."""
     of_programs: bool = False

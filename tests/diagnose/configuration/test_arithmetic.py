@@ -25,7 +25,6 @@ def told(tmp_path: Path, config: dict[str, Any]) -> tuple[Finding, ...]:
         ({"num_attention_heads": 52, "tensor_parallel_size": 8}, "divisibility_heads", "1, 2, 4, 13, 26, 52"),
         ({"num_attention_heads": 32, "num_query_groups": 5}, "divisibility_gqa", "1, 2, 4, 8, 16, 32"),
         ({"num_attention_heads": 48, "num_key_value_heads": 6, "tp_size": 4}, "divisibility_gqa", "1, 2, 3, 6"),
-        ({"num_layers": 46, "layout": "TP8 PP4"}, "pipeline_layout", "2, 23, 46"),
         ({"num_experts": 30, "ep_size": 8}, "moe_imbalance", "1, 2, 3, 5, 6, 10, 15, 30"),
         ({"gpus": 7, "train_batch_size": 256, "micro_batch": 2}, "batch_config", "252, 266"),
         ({"world_size": 12, "layout": "TP=8"}, "world_size_layout", "8, 16"),
@@ -41,6 +40,19 @@ def test_a_configuration_that_cannot_hold_is_named_with_the_legal_values(
     first = told(tmp_path, config)[0]
     assert (first.category, first.confidence) == (category, CERTAIN)
     assert legal in " ".join(first.change)
+
+
+def test_layers_that_do_not_fill_stages_are_no_more_than_likely_as_some_frameworks_take_them(tmp_path: Path) -> None:
+    first = told(tmp_path, {"num_layers": 46, "layout": "TP8 PP4"})[0]
+    assert (first.category, first.confidence) == ("pipeline_layout", LIKELY)
+    assert "2, 23, 46" in " ".join(first.change)
+
+
+def test_key_value_heads_alone_are_told_alone_and_the_verdict_is_not_certain(tmp_path: Path) -> None:
+    # Whether the query heads fit is not known.
+    first = told(tmp_path, {"num_key_value_heads": 7, "ulysses_sp_size": 2})[0]
+    assert (first.category, first.confidence) == ("divisibility_sequence", LIKELY)
+    assert "out 7 key/value heads" in first.cause
 
 
 @pytest.mark.parametrize(

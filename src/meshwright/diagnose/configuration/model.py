@@ -29,7 +29,7 @@ def stages(job: Job) -> Iterator[Finding]:
         fitting = [one for one in common(layers) if one > 1 or layers == 1]
         chunks = f" × {vpp} chunks" if vpp > 1 else ""
         yield Finding(
-            "pipeline_layout", ERROR, CERTAIN if job.is_told("layers", "pp", "vpp") else LIKELY, (),
+            "pipeline_layout", ERROR, LIKELY if job.is_told("layers", "pp", "vpp") else POSSIBLE, (),
             f"{layers} layers do not fill {pp} pipeline stages{chunks} evenly: {layers} is no multiple of {pp * vpp}.",
             job.evidence("layers", "pp", "vpp"),
             change=(

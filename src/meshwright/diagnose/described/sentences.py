@@ -45,7 +45,7 @@ def complains(texts: Sequence[str], lines: int, known: bool) -> bool:
 
     Of a file whose kind is known a whole sentence must; and of more lines than people quote, most are sentences.
     """
-    texts = [_PREFIX.sub("", text) for text in texts if not _MACHINE.search(text)]
+    texts = _persons(texts)
     sentences = [text for text in texts if is_sentence(text)]
     if not sentences or (lines > QUOTED and len(sentences) < MOSTLY * lines):
         return False
@@ -53,6 +53,15 @@ def complains(texts: Sequence[str], lines: int, known: bool) -> bool:
         enough = FEWEST_WORDS if lines <= SHORT else MANY_WORDS
         return any(complaint().search(text) and plain_words(text) >= enough for text in sentences)
     return lines <= SHORT or bool(complaint().search("\n".join(texts)))
+
+
+def spoken(texts: Sequence[str]) -> bool:
+    """Whether one of them is a person's sentence."""
+    return any(is_sentence(text) for text in _persons(texts))
+
+
+def _persons(texts: Sequence[str]) -> list[str]:
+    return [_PREFIX.sub("", text) for text in texts if not _MACHINE.search(text)]
 
 
 def plain_words(text: str) -> int:

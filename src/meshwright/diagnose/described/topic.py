@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from meshwright.diagnose.described.reports import NOTHING, likeness
-from meshwright.diagnose.described.sentences import SHORT, asks, complains, denies
+from meshwright.diagnose.described.sentences import SHORT, asks, complains, denies, spoken
 from meshwright.diagnose.described.words import kinds
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.logs.read import PLAIN_LOG, UNKNOWN
+from meshwright.diagnose.order import in_order
 from meshwright.diagnose.topic import Topic
 
 LONGEST_NOTE, LARGEST_NOTE = 200, 20_000
@@ -27,13 +29,17 @@ of no known program in which nobody does."""
 IDLE = 0.4
 """Likelihood of what healthy jobs print from which nothing is told, nor from that of the first kind."""
 MOST = 3
+AGAINST_RULE = 0.6
+OUTWEIGHS = 0.8
 BY_NUMBERS = frozenset({"oom_capacity", "fragmentation", "alloc_retries"})
 """Kinds that the numbers of a text decide: where a rule has read those, its words say nothing more of them."""
+
+_BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 
 
 @dataclass
 class Notes:
-    """Lines of short texts by file; of a longer one only that it is long."""
+    """Lines of short texts by file; of a longer one, or one that is no text, only that it is."""
 
     lines: dict[str, list[Line]] = field(default_factory=dict)
     size: Counter[str] = field(default_factory=Counter)
@@ -45,7 +51,7 @@ def _collect(line: Line, facts: Facts) -> str:
     if line.path in notes.long:
         return ""
     notes.size[line.path] += len(line.text)
-    if line.number > LONGEST_NOTE or notes.size[line.path] > LARGEST_NOTE:
+    if line.number > LONGEST_NOTE or notes.size[line.path] > LARGEST_NOTE or _BINARY.search(line.text):
         notes.lines.pop(line.path, None)
         notes.long.add(line.path)
     else:
@@ -57,17 +63,34 @@ def _rule(facts: Facts) -> Iterator[Finding]:
     files = {one.path: one.kind for one in facts.inputs}
     settings = facts.settings if len(facts.inputs) <= FEW else []
     for path, lines in facts.of(Notes).lines.items():
-        needed = None if path in facts.settled else _needed(path, lines, files.get(path, PLAIN_LOG), facts)
+        rules = facts.told_of(path)
+        settled = any(one.confidence != POSSIBLE for one in rules)
+        needed = None if settled else _needed(path, lines, files.get(path, PLAIN_LOG), facts)
         if needed is None:
             continue
-        text = "\n".join([*(line.text for line in lines), *settings])
-        told = likeliest(text, needed)
-        if needed == CLEAR_OF_PROGRAM and path in facts.explained:
-            told = {kind: odds for kind, odds in told.items() if odds >= needed and kind not in BY_NUMBERS}
+        told = likeliest("\n".join([*(line.text for line in lines), *settings]), needed)
+        if rules:
+            told = beside(told, rules, needed)
         near = [likeness(line.text) for line in lines] if told else []
         for place, (category, odds) in enumerate(told.items()):
             heaviest = max(range(len(lines)), key=lambda at: near[at][category])
-            yield _finding(category, odds, place, lines[heaviest])
+            found = _finding(category, odds, place, lines[heaviest])
+            yield _before(found, rules) if rules and odds >= OUTWEIGHS else found
+
+
+def beside(told: Mapping[str, float], rules: Sequence[Finding], needed: float) -> dict[str, float]:
+    """Of the kinds that words tell, those to be told beside what rules say of the same text."""
+    least = AGAINST_RULE if needed > CLEAR else 0.0
+    known = {one.category for one in rules}
+    if known & BY_NUMBERS or needed > CLEAR:
+        known |= BY_NUMBERS
+    return {kind: odds for kind, odds in told.items() if kind not in known and odds >= least}
+
+
+def _before(found: Finding, rules: Sequence[Finding]) -> Finding:
+    """It comes before what rules hold no more than possible: they know a message, and it what else was said."""
+    first = in_order(rules)[0]
+    return replace(found, severity=first.severity, weight=first.weight + 1)
 
 
 def _needed(path: str, lines: Sequence[Line], kind: str, facts: Facts) -> float | None:
@@ -80,13 +103,13 @@ def _needed(path: str, lines: Sequence[Line], kind: str, facts: Facts) -> float 
         return CLEAR_OF_NOTE if few else CLEAR
     if not few:
         return None
-    if path in facts.explained:
+    if facts.told_of(path):
         return CLEAR_OF_PROGRAM
-    if len(own) < len(lines):
+    if len(own) < len(lines) and not spoken(own):
         return None
     if asks(own):
         return CLEAR_OF_PROGRAM
-    return None if known or denies(own) else CLEAR_OF_ANY
+    return None if denies(own) or (known and not spoken(own)) else CLEAR_OF_ANY
 
 
 def likeliest(text: str, needed: float = CLEAR) -> dict[str, float]:

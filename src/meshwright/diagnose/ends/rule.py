@@ -19,7 +19,15 @@ KNOWN_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGABRT)
 _CONFIRM = "The log of that rank from the traceback on; whether it fails at the same place again."
 
 
-def find_exceptions(facts: Facts) -> Iterator[Finding]:
+def find_ends(facts: Facts) -> Iterator[Finding]:
+    """Why processes ended, where no cause of an error is known."""
+    if not facts.settled:
+        yield from _exceptions(facts)
+        yield from _exits(facts)
+        yield from _limits(facts)
+
+
+def _exceptions(facts: Facts) -> Iterator[Finding]:
     """The exceptions that ended a process and are evidence of nothing else, the earliest first."""
     ends = facts.of(Ends)
     own = [one for one in ends.raised if one.traced and _is_last(one, ends) and not _is_known(one, facts)]
@@ -36,7 +44,7 @@ def _is_last(one: Raised, ends: Ends) -> bool:
 
 
 def _is_known(one: Raised, facts: Facts) -> bool:
-    return one.line.path in facts.explained or (one.line.path, one.line.number) in facts.cited
+    return bool(facts.told_of(one.line.path)) or (one.line.path, one.line.number) in facts.cited
 
 
 def _exception(same: Sequence[Raised]) -> Finding:
@@ -54,13 +62,12 @@ def _exception(same: Sequence[Raised]) -> Finding:
     )  # fmt: skip
 
 
-def find_exits(facts: Facts) -> Iterator[Finding]:
+def _exits(facts: Facts) -> Iterator[Finding]:
     """The process that the launcher saw fail first, where its log does not say why."""
     ends = facts.of(Ends)
     told = {one.line.rank for one in ends.raised}
     for one in ends.exits:
-        known = one.rank in told or None in told or one.line.path in facts.explained
-        if known:
+        if one.rank in told or None in told or facts.told_of(one.line.path):
             continue
         if -one.code == signal.SIGKILL:
             if not ends.limits:  # else the scheduler said that it ends the job
@@ -99,7 +106,7 @@ def _name(number: int) -> str:
         return ""
 
 
-def find_limits(facts: Facts) -> Iterator[Finding]:
+def _limits(facts: Facts) -> Iterator[Finding]:
     """A scheduler ended the job: what follows is no fault."""
     lines = facts.of(Ends).limits
     if lines:

@@ -7,7 +7,7 @@ from typing import Any
 
 from meshwright.diagnose.ends.facts import Ends, Exit
 from meshwright.diagnose.ends.read import collect
-from meshwright.diagnose.ends.rule import find_exceptions, find_exits, find_limits
+from meshwright.diagnose.ends.rule import find_ends
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.topic import Document, Topic
@@ -35,6 +35,6 @@ def _read_error(parsed: Any, path: str, facts: Facts) -> int | None:
 
 
 ENDS = Topic(
-    "ends", rules=(find_exceptions, find_exits, find_limits), checked=_checked, collect=collect, last_resort=True,
+    "ends", rules=(find_ends,), checked=_checked, collect=collect, last_resort=True,
     documents=(Document("error of a rank", _is_error_file, _read_error),),
 )  # fmt: skip
