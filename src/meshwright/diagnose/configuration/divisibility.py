@@ -97,9 +97,10 @@ def ulysses(job: Job) -> Iterator[Finding]:
     if (count and count % degree) or (kv and kv % degree and degree % kv):
         legal = [one for one in common(count or kv) if not kv or kv % one == 0 or one % kv == 0]
         heads = " and ".join(f"{many} {what}" for many, what in ((count, "heads"), (kv, "key/value heads")) if many)
+        sure = count and job.is_told("heads", "kv_heads", "ulysses")
         yield Finding(
-            "divisibility_sequence", ERROR, CERTAIN if count and job.is_told("heads", "kv_heads", "ulysses") else LIKELY,
-            (), f"Ulysses over {degree} ranks cannot share out {heads}.",
+            "divisibility_sequence", ERROR, CERTAIN if sure else LIKELY, (),
+            f"Ulysses over {degree} ranks cannot share out {heads}.",
             job.evidence("ulysses", "heads", "kv_heads"),
             change=(f"Take a Ulysses degree of {listed(legal)}, and ring attention beyond that.",), weight=2,
         )  # fmt: skip

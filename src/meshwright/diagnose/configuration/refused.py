@@ -60,7 +60,7 @@ def _guessed(refusal: Refusal, job: Job) -> tuple[str, str]:
             return kind, LIKELY
     if refusal.number > VOCABULARY:
         return "vocab_padding", POSSIBLE
-    if refusal.by <= refusal.number <= 256 and (not job.number("tp") or job.number("tp") == refusal.by):
+    if refusal.number <= 256 and (not job.number("tp") or job.number("tp") == refusal.by):
         return "divisibility_heads", POSSIBLE
     return "", ""
 
