@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from collections import Counter
 from pathlib import Path
 
@@ -166,6 +167,41 @@ def test_words_alone_make_nothing_more_than_possible(tmp_path: Path) -> None:
     found = diagnose([tmp_path]).findings
     assert found[0].category == "rank_conditional_collective"
     assert {one.confidence for one in found} == {POSSIBLE}
+
+
+NOTE = "Validation loop hangs because only rank 0 evaluates and the others wait.\n"
+UNFIT = json.dumps({"num_attention_heads": 52, "tensor_parallel_size": 8})
+
+
+def test_what_a_person_tells_is_weighed_beside_a_configuration_that_cannot_hold(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text(NOTE)
+    (tmp_path / "config.json").write_text(UNFIT)
+    assert [one.category for one in diagnose([tmp_path]).findings][:2] == [
+        "divisibility_heads", "rank_conditional_collective"
+    ]  # fmt: skip
+
+
+def test_of_a_job_s_folder_whose_cause_is_known_no_words_are_weighed(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text(NOTE)
+    (tmp_path / "config.json").write_text(UNFIT)
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.log").write_text("2025-01-01 00:00:00 INFO loading the model\n")
+    assert [one.category for one in diagnose([tmp_path]).findings] == ["divisibility_heads"]
+
+
+def test_a_text_with_control_characters_is_no_note(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text(NOTE)
+    assert diagnose([tmp_path]).findings
+    (tmp_path / "note.txt").write_text(NOTE.replace(" ", " \x01", 1))
+    with pytest.raises(RequestError):
+        diagnose([tmp_path])
+
+
+def test_a_pickle_is_no_configuration_of_what_a_person_tells(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("cposix\nsystem\n")
+    (tmp_path / "state.pickle").write_bytes(pickle.dumps({"fragmentation": "free blocks of the wrong size, reserved"}))
+    with pytest.raises(RequestError):
+        diagnose([tmp_path])
 
 
 def test_a_page_of_words_is_no_note(tmp_path: Path) -> None:

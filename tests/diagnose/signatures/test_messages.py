@@ -42,6 +42,9 @@ LINES = [
      "frozen"),
     ("size mismatch for lm_head.weight: copying a param with shape torch.Size([32000, 4096]) from checkpoint, the "
      "shape in current model is torch.Size([32064, 4096]).", "checkpoint_reshard", "[32000, 4096]"),
+    # Megatron-LM megatron/training/checkpointing.py
+    ("AssertionError: padded_vocab_size value from checkpoint (32000) is not equal to the input argument value (32256)",
+     "vocab_padding", "padded to 32000"),
     ("AssertionError: number of layers (30) must be divisible by pipeline parallel size (4)", "pipeline_layout",
      "30 layers"),
     ("AssertionError: seq_length (4097) must be divisible by tensor parallel size (8)", "divisibility_sequence",

@@ -29,11 +29,10 @@ of no known program in which nobody does."""
 IDLE = 0.4
 """Likelihood of what healthy jobs print from which nothing is told, nor from that of the first kind."""
 MOST = 3
-AGAINST_RULE = 0.6
-OUTWEIGHS = 0.8
+BESIDE_RULE, BEFORE_RULE = 0.6, 0.8
+"""What a kind must have to be told beside one that a rule holds possible, where a program speaks; and before it."""
 BY_NUMBERS = frozenset({"oom_capacity", "fragmentation", "alloc_retries"})
 """Kinds that the numbers of a text decide: where a rule has read those, its words say nothing more of them."""
-
 _BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 
 
@@ -60,37 +59,41 @@ def _collect(line: Line, facts: Facts) -> str:
 
 
 def _rule(facts: Facts) -> Iterator[Finding]:
+    alone = len(facts.inputs) <= FEW
+    if facts.settled and not alone:
+        return
     files = {one.path: one.kind for one in facts.inputs}
-    settings = facts.settings if len(facts.inputs) <= FEW else []
+    settings = facts.settings if alone else []
     for path, lines in facts.of(Notes).lines.items():
         rules = facts.told_of(path)
         settled = any(one.confidence != POSSIBLE for one in rules)
         needed = None if settled else _needed(path, lines, files.get(path, PLAIN_LOG), facts)
-        if needed is None:
-            continue
-        told = likeliest("\n".join([*(line.text for line in lines), *settings]), needed)
-        if rules:
-            told = beside(told, rules, needed)
-        near = [likeness(line.text) for line in lines] if told else []
-        for place, (category, odds) in enumerate(told.items()):
-            heaviest = max(range(len(lines)), key=lambda at: near[at][category])
-            found = _finding(category, odds, place, lines[heaviest])
-            yield _before(found, rules) if rules and odds >= OUTWEIGHS else found
+        if needed is not None:
+            told = likeliest("\n".join([*(line.text for line in lines), *settings]), needed)
+            yield from _findings(_beside(told, rules, needed) if rules else told, lines, rules)
 
 
-def beside(told: Mapping[str, float], rules: Sequence[Finding], needed: float) -> dict[str, float]:
-    """Of the kinds that words tell, those to be told beside what rules say of the same text."""
-    least = AGAINST_RULE if needed > CLEAR else 0.0
+def _beside(told: Mapping[str, float], rules: Sequence[Finding], needed: float) -> dict[str, float]:
+    """Of the kinds that words tell, those to be told beside what rules hold possible of the same text."""
+    by_program = needed > CLEAR
     known = {one.category for one in rules}
-    if known & BY_NUMBERS or needed > CLEAR:
+    if by_program or known & BY_NUMBERS:
         known |= BY_NUMBERS
+    least = BESIDE_RULE if by_program else 0.0
     return {kind: odds for kind, odds in told.items() if kind not in known and odds >= least}
 
 
-def _before(found: Finding, rules: Sequence[Finding]) -> Finding:
-    """It comes before what rules hold no more than possible: they know a message, and it what else was said."""
-    first = in_order(rules)[0]
-    return replace(found, severity=first.severity, weight=first.weight + 1)
+def _findings(told: Mapping[str, float], lines: Sequence[Line], rules: Sequence[Finding]) -> Iterator[Finding]:
+    """Of each kind, with the line that is most like it. Words that are sure come before what a rule holds possible: it
+    knows a message, and they what else was said."""
+    near = [likeness(line.text) for line in lines] if told else []
+    for place, (category, odds) in enumerate(told.items()):
+        heaviest = max(range(len(lines)), key=lambda at: near[at][category])
+        found = _finding(category, odds, place, lines[heaviest])
+        if rules and odds >= BEFORE_RULE:
+            first = in_order(rules)[0]
+            found = replace(found, severity=first.severity, weight=first.weight + 1)
+        yield found
 
 
 def _needed(path: str, lines: Sequence[Line], kind: str, facts: Facts) -> float | None:
