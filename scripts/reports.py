@@ -38,6 +38,8 @@ FEWEST = {"terms": 3, "marks": 2, "pairs": 5}
 """Reports that have a feature, below which it tells of a few of them alone."""
 STIFFNESS = 10.0
 """How much the reports weigh beside the wish for small weights (scikit-learn's C)."""
+PUBLIC = 2.0
+"""What a public report counts beside a description."""
 FOLDS = 5
 WRITTEN = "written:"
 PARTS = 4
@@ -104,7 +106,9 @@ def fit(rows: Sequence[Row]) -> dict[str, Any]:
         group: sorted(one for one, count in counts.items() if count >= FEWEST[group])
         for group, counts in having.items()
     }
-    weights, bias = _regress(_matrix(rows, used, having), [names.index(row["category"]) for row in rows], len(names))
+    labels = torch.tensor([names.index(row["category"]) for row in rows])
+    counting = torch.tensor([1.0 if _is_written(row) else PUBLIC for row in rows], dtype=torch.float64)
+    weights, bias = _regress(_matrix(rows, used, having), labels, counting, len(names))
     document: dict[str, Any] = {"kinds": {name: kinds[name] for name in names}, "bias": _rounded(bias)}
     at = 0
     for group, features in used.items():
@@ -132,21 +136,22 @@ def _matrix(rows: Sequence[Row], used: Mapping[str, list[str]], having: Mapping[
     ).coalesce()  # fmt: skip
 
 
-def _regress(features: torch.Tensor, labels: Sequence[int], kinds: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _regress(
+    features: torch.Tensor, labels: torch.Tensor, counting: torch.Tensor, kinds: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights (features × kinds) and bias of a multinomial logistic regression, by L-BFGS."""
     weights = torch.zeros(features.shape[1], kinds, dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(kinds, dtype=torch.float64, requires_grad=True)
-    target = torch.tensor(labels)
     # Each kind counts as much as another, however many reports of it were found.
-    counts = torch.bincount(target, minlength=kinds).double()
-    even = counts.mean() / counts
+    of_kind = torch.zeros(kinds, dtype=torch.float64).index_add(0, labels, counting)
+    counting = counting * (of_kind.mean() / of_kind)[labels]
     optimizer = torch.optim.LBFGS([weights, bias], max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-5)
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
         scores = torch.sparse.mm(features, weights) + bias
-        wrong = torch.nn.functional.cross_entropy(scores, target, weight=even, reduction="sum")
-        loss = STIFFNESS * wrong + weights.square().sum() / 2
+        wrong = torch.nn.functional.cross_entropy(scores, labels, reduction="none")
+        loss = STIFFNESS * (counting * wrong).sum() + weights.square().sum() / 2
         loss.backward()
         return loss
 
