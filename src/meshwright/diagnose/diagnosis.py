@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meshwright.diagnose.facts import Facts, Input
-from meshwright.diagnose.finding import INFO, Finding
+from meshwright.diagnose.finding import Finding
 from meshwright.diagnose.inputs import Progress, read_inputs
 from meshwright.diagnose.logs.read import NOTHING_KNOWN, PLAIN_LOG
 from meshwright.diagnose.order import in_order
@@ -51,8 +51,7 @@ def judge(facts: Facts, topics: Sequence[Topic] = TOPICS) -> Diagnosis:
     """What the rules say of facts that were read."""
     found = [finding for topic in topics if not topic.last_resort for rule in topic.rules for finding in rule(facts)]
     for topic in (one for one in topics if one.last_resort):
-        facts.causes = [one for one in found if one.severity != INFO and not one.consequence]
-        facts.cited = {(evidence.path, evidence.line) for one in found for evidence in one.evidence}
+        facts.found = tuple(found)
         found += [finding for rule in topic.rules for finding in rule(facts)]
     return Diagnosis(
         _used(facts.inputs, found),

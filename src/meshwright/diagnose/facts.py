@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from meshwright.diagnose.finding import ERROR, POSSIBLE, Finding
+from meshwright.diagnose.finding import ERROR, INFO, POSSIBLE, Finding
 
 Kind = TypeVar("Kind")
 
@@ -33,11 +33,18 @@ class Facts:
     """Path, number and text of the last line that each rank has logged."""
     settings: list[str] = field(default_factory=list)
     """Texts of small configurations: the circumstances of what a person describes."""
-    causes: Sequence[Finding] = ()
-    """What the rules before those of a last resort have found to be wrong."""
-    cited: set[tuple[str, int | None]] = field(default_factory=set)
-    """Paths and lines that are evidence of anything."""
+    found: Sequence[Finding] = ()
+    """What the rules before those of a last resort have found."""
     _kinds: dict[type, object] = field(default_factory=dict)
+
+    @property
+    def causes(self) -> list[Finding]:
+        """What is wrong, and follows from nothing else."""
+        return [one for one in self.found if one.severity != INFO and not one.consequence]
+
+    def cited(self) -> set[tuple[str, int | None]]:
+        """Paths and lines that are evidence of anything."""
+        return {(evidence.path, evidence.line) for one in self.found for evidence in one.evidence}
 
     def told_of(self, path: str) -> list[Finding]:
         """The causes that this file is evidence of."""

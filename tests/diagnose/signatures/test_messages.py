@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,8 @@ from meshwright.diagnose.diagnosis import diagnose
 from meshwright.diagnose.finding import POSSIBLE, WARNING
 from meshwright.diagnose.signatures.signature import Signature, finding
 from meshwright.diagnose.signatures.topic import ALL
+
+PARSER = importlib.import_module("re._parser")
 
 LINES = [
     # torch/csrc/distributed/c10d/socket.cpp
@@ -42,6 +47,11 @@ LINES = [
      "frozen"),
     ("size mismatch for lm_head.weight: copying a param with shape torch.Size([32000, 4096]) from checkpoint, the "
      "shape in current model is torch.Size([32064, 4096]).", "checkpoint_reshard", "[32000, 4096]"),
+    # NCCL 2.11 include/shm.h
+    ("node-a:2143:2561 [1] NCCL WARN Call to posix_fallocate failed : No space left on device", "shm_too_small",
+     "/dev/shm"),
+    ("hsa::AMD::Exception: HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception. code: 0x1016",
+     "hardware_fault", "GPU"),
     # Megatron-LM megatron/training/checkpointing.py
     ("AssertionError: padded_vocab_size value from checkpoint (32000) is not equal to the input argument value (32256)",
      "vocab_padding", "padded to 32000"),
@@ -84,6 +94,35 @@ def test_every_message_says_what_to_do_and_from_where_it_is_known(one: Signature
     assert told.change
     assert one.source
     assert one.key == one.key.lower()
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.pattern[:40])
+def test_every_wording_of_a_message_has_one_of_its_keys(one: Signature) -> None:
+    for wording in wordings(PARSER.parse(one.pattern)):
+        assert any(key in wording.lower() for key in one.key.split("|")), wording
+
+
+def wordings(parsed: Iterable[tuple[Any, Any]]) -> list[str]:
+    """Texts that a pattern takes, one for each choice of its alternatives; what may be left out is left out."""
+    texts = [""]
+    for operation, operand in parsed:
+        match str(operation):
+            case "LITERAL":
+                added = [chr(operand)]
+            case "BRANCH":
+                added = [text for branch in operand[1] for text in wordings(branch)]
+            case "SUBPATTERN":
+                added = wordings(operand[3])
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                added = [text * operand[0] for text in wordings(operand[2])] if operand[0] else [""]
+            case "IN":
+                added = [chr(value) for kind, value in operand if str(kind) == "LITERAL"] or ["?"]
+            case "ASSERT" | "ASSERT_NOT" | "AT":
+                added = [""]
+            case _:
+                added = ["?"]
+        texts = [before + text for before in texts for text in added][:2000]
+    return texts
 
 
 def test_a_message_that_only_follows_from_something_comes_after_it(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from meshwright.diagnose.described.words import complaint
 
@@ -20,9 +20,10 @@ _MACHINE = re.compile(
     r"^\s*(?:Collecting|Downloading|Requirement already|Installing collected|Successfully (?:un)?installed) |"
     r":\d+: \w*Warning: |^\s*\|.*\|\s*$|^\s*\{\"|^\s*(?:Normal|Warning)\s+\w+\s+\d+[smhd]\s|"
     r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|^wandb: |\brequires \S+[=<>]=|^\[notice\]|^\s*[IWE]\d{4} \d\d:\d\d|"
-    r"^\s*(?:INFO|DEBUG|WARNING|ERROR) \d\d-\d\d \d\d:|\berrors?(?: count)? *[:=] *0\s*$"
+    r"^\s*(?:INFO|DEBUG|WARNING|ERROR) \d\d-\d\d \d\d:|\berrors?(?: count)? *[:=] *0\s*$|"
+    r"\S {3,}\S.*\S {3,}\S"
 )
-"""Lines that only programs write."""
+"""Lines that only programs write; a table's among them."""
 _TROUBLE = re.compile(
     r"\b(?:warn|error|fail|fatal|critical|overflow|exception|abort|assert|refused|unable|invalid|cannot|killed|"
     r"timed? ?out|out of memory|(?:not|nan|inf)\b|mismatch|hang|hung|stuck)|[a-z]Error\b|错|失败|超时|卡",
@@ -75,7 +76,7 @@ def is_sentence(text: str) -> bool:
     return plain >= FEWEST_WORDS and plain >= PLAIN * len(text.split())
 
 
-def asks(texts: Sequence[str]) -> bool:
+def asks(texts: Iterable[str]) -> bool:
     """Whether a program's lines tell of a trouble: of a few of them, what they mean is the question."""
     return any(_TROUBLE.search(text) and not _NONE.search(text) for text in texts)
 

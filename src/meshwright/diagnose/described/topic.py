@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from meshwright.diagnose.described.reports import NOTHING, likeness
-from meshwright.diagnose.described.sentences import SHORT, asks, complains, denies, spoken
+from meshwright.diagnose.described.sentences import QUOTED, SHORT, asks, complains, denies, spoken
 from meshwright.diagnose.described.words import kinds
 from meshwright.diagnose.facts import Facts
 from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
@@ -19,7 +19,7 @@ from meshwright.diagnose.topic import Topic
 
 LONGEST_NOTE, LARGEST_NOTE = 200, 20_000
 """Lines, and characters. A longer text is a log, whose words are a program's."""
-FEW = 4
+FEW = 3
 """Files. A note has a configuration or two beside it; a folder of more is a job's."""
 LEAST = 0.02
 """Likelihood below which a kind is not told."""
@@ -29,8 +29,8 @@ of no known program in which nobody does."""
 IDLE = 0.4
 """Likelihood of what healthy jobs print from which nothing is told, nor from that of the first kind."""
 MOST = 3
-BESIDE_RULE, BEFORE_RULE = 0.6, 0.8
-"""What a kind must have to be told beside one that a rule holds possible, where a program speaks; and before it."""
+BESIDE_RULE = 0.6
+"""What a kind must have to be told before one that a rule holds possible; where a program speaks, beside it, too."""
 BY_NUMBERS = frozenset({"oom_capacity", "fragmentation", "alloc_retries"})
 """Kinds that the numbers of a text decide: where a rule has read those, its words say nothing more of them."""
 _BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
@@ -60,7 +60,7 @@ def _collect(line: Line, facts: Facts) -> str:
 
 def _rule(facts: Facts) -> Iterator[Finding]:
     alone = len(facts.inputs) <= FEW
-    if facts.settled and not alone:
+    if not alone and any(one.confidence != POSSIBLE for one in facts.causes):
         return
     files = {one.path: one.kind for one in facts.inputs}
     settings = facts.settings if alone else []
@@ -90,7 +90,7 @@ def _findings(told: Mapping[str, float], lines: Sequence[Line], rules: Sequence[
     for place, (category, odds) in enumerate(told.items()):
         heaviest = max(range(len(lines)), key=lambda at: near[at][category])
         found = _finding(category, odds, place, lines[heaviest])
-        if rules and odds >= BEFORE_RULE:
+        if rules and odds >= BESIDE_RULE:
             first = in_order(rules)[0]
             found = replace(found, severity=first.severity, weight=first.weight + 1)
         yield found
@@ -100,13 +100,14 @@ def _needed(path: str, lines: Sequence[Line], kind: str, facts: Facts) -> float 
     """How likely the first kind must be for a text to be told of; None: it is not asked."""
     few = len(lines) <= SHORT
     # What a rule cites has its finding: it is read along with what else is there, and does not speak alone.
-    own = [line.text for line in lines if (path, line.number) not in facts.cited]
+    cited = facts.cited()
+    own = [line.text for line in lines if (path, line.number) not in cited]
     known = kind not in (PLAIN_LOG, UNKNOWN)
     if complains(own, len(lines), known):
         return CLEAR_OF_NOTE if few else CLEAR
     if not few:
-        return None
-    if facts.told_of(path):
+        return CLEAR_OF_ANY if len(lines) <= QUOTED and not known and spoken(own) and not denies(own) else None
+    if facts.told_of(path) and (asks(line.text for line in lines) or not known):
         return CLEAR_OF_PROGRAM
     if len(own) < len(lines) and not spoken(own):
         return None

@@ -30,7 +30,15 @@ def find_ends(facts: Facts) -> Iterator[Finding]:
 def _exceptions(facts: Facts) -> Iterator[Finding]:
     """The exceptions that ended a process and are evidence of nothing else, the earliest first."""
     ends = facts.of(Ends)
-    own = [one for one in ends.raised if one.traced and _is_last(one, ends) and not _is_known(one, facts)]
+    cited = facts.cited()
+    own = [
+        one
+        for one in ends.raised
+        if one.traced
+        and _is_last(one, ends)
+        and (one.line.path, one.line.number) not in cited
+        and not facts.told_of(one.line.path)
+    ]
     by_text: dict[tuple[str, str, str], list[Raised]] = {}
     for one in own:
         by_text.setdefault((one.kind, one.said, one.frame), []).append(one)
@@ -41,10 +49,6 @@ def _exceptions(facts: Facts) -> Iterator[Finding]:
 def _is_last(one: Raised, ends: Ends) -> bool:
     """Whether its rank printed hardly a line after it: what is caught and logged does not end a process."""
     return ends.last.get((one.line.path, one.line.rank), one.line.number) - one.line.number <= NEAR
-
-
-def _is_known(one: Raised, facts: Facts) -> bool:
-    return bool(facts.told_of(one.line.path)) or (one.line.path, one.line.number) in facts.cited
 
 
 def _exception(same: Sequence[Raised]) -> Finding:

@@ -36,7 +36,7 @@ CONFIGURATION = (
     ),
     Signature(
         "divisibility_sequence",
-        "% ulysses",
+        "ulysses",
         (
             r"heads? % ulysses_sp_size|ulysses_sp_size % num_key_value_heads|divisible by (?:the "
             r")?ulysses"
@@ -60,7 +60,7 @@ CONFIGURATION = (
     ),
     Signature(
         "divisibility_gqa",
-        "heads",
+        "heads|query_groups",
         (
             r"(?:num_key_value_heads|kv[_ ]heads|num_query_groups|key.?value heads)\b.{0,60}(?:must|"
             r"should) be (?:a )?(?:evenly )?(?:divisible|multiple)|(?:must|should) be divisible by "
@@ -175,7 +175,7 @@ CONFIGURATION = (
     ),
     Signature(
         "world_size_layout",
-        "world",
+        "world|invalid parallel dims|mpisize",
         (
             r"world[_ ]?size.{0,60}(?:not|must be|should be) (?:evenly )?(?:be )?(?:divisible|a "
             r"multiple)|Invalid parallel dims|mesh should not be bigger than default world size|!= "

@@ -44,7 +44,7 @@ LAUNCH = (
     ),
     Signature(
         "port_in_use",
-        "in use",
+        "in use|eaddrinuse",
         (
             r"(?:port:? ?|bind to \S*?:)(?P<port>\d{2,5})\b(?!.*29500).*(?:EADDRINUSE|address "
             r"already in use)"
@@ -116,7 +116,7 @@ LAUNCH = (
     ),
     Signature(
         "rendezvous",
-        "rendezvous",
+        "rendezvous|c10d store",
         r"^(?!.*(?:failed to shutdown the|keep-alive heartbeat to the) rendezvous).*(?:"
         r"Rendezvous(?:Timeout|Connection|Closed|State)\w*Error|rendezvous (?:timed? ?out|is closed|failed|barrier)"
         r"|connection to the C10d store has failed)",
@@ -128,7 +128,7 @@ LAUNCH = (
     ),
     Signature(
         "rendezvous",
-        "name",
+        "name|gai error|getaddrinfo",
         r"^(?!.*IPv6 network addresses).*(?:gai error|getaddrinfo|Name or service not known|"
         r"Temporary failure in name resolution)",
         "A host name of the job cannot be resolved.",
@@ -144,6 +144,7 @@ LAUNCH = (
         _MEET,
         _STORE,
         confidence=POSSIBLE,
+        weight=3,
     ),
     Signature(
         "rendezvous",
@@ -190,7 +191,7 @@ LAUNCH = (
     ),
     Signature(
         "device_mapping",
-        "perform barrier",
+        "perform barrier|currently unknown",
         r"using GPU (?P<gpu>\d+) (?:to perform barrier )?as .*currently unknown",
         ("Which GPU belongs to a process was not said before its first barrier; a wrong guess can hang the job."),
         (*_DEVICE, "Pass device_id to init_process_group, or device_ids to barrier."),
@@ -222,7 +223,7 @@ LAUNCH = (
     ),
     Signature(
         "shm_too_small",
-        "shm",
+        "shm|posix_fallocate",
         (
             r"Call to (?:shm_open|posix_fallocate) failed|failed to extend /dev/shm|/dev/shm.*No space left|"
             r"shm_open.*failed"
@@ -235,7 +236,7 @@ LAUNCH = (
     ),
     Signature(
         "shm_too_small",
-        "bus error",
+        "bus error|insufficient shared memory",
         r"Bus error.*out of shared memory|insufficient shared memory \(shm\)"
         r"|killed by signal: Bus error",
         "A data loader's worker ran out of shared memory (/dev/shm).",

@@ -34,7 +34,7 @@ NETWORK = (
     _card("rdma", r"NCCL WARN.{0,200}RDMA.{0,200}fail"),
     Signature(
         "network_error",
-        "connect",
+        "connect|network is unreachable|no route to host",
         (
             r"(?:socketStartConnect|socketPollConnect|Call to connect|NCCL WARN.{0,120}?connect).{0,200}(?:refused|"
             r"timed out|No route to host|unreachable)|No route to host|Network is unreachable"
@@ -65,7 +65,7 @@ NETWORK = (
     ),
     Signature(
         "slow_network_wrong_nic",
-        "interface",
+        "interface|net: using",
         r"NET ?(?:/Socket)? ?: Using (?:interface )?(?:\[\d+\])?(?P<name>lo|docker\d+|virbr\d+|br-\w+)\b",
         "NCCL uses {name}, an interface that does not lead to other nodes.",
         ("Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to an interface of every node, or exclude it: ^lo,docker.",),
@@ -76,7 +76,7 @@ NETWORK = (
     ),
     Signature(
         "slow_network_wrong_nic",
-        "interface",
+        "interface|net: using",
         (
             r"(?:no socket interface found|Unable to find (?:a|any) (?:usable )?(?:network "
             r")?interface|Failed to find interface).*"
@@ -132,7 +132,7 @@ NETWORK = (
     ),
     Signature(
         "network_error",
-        "system error",
+        "system error|ncclsystemerror",
         r"unhandled system error|ncclSystemError",
         "NCCL failed in a call to the system; the warning before it says which.",
         ("Run with NCCL_DEBUG=WARN and read the line before this one.",),

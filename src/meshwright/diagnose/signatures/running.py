@@ -37,7 +37,7 @@ RUNNING = (
     ),
     Signature(
         "hardware_fault",
-        "cuda error",
+        "cuda error|hsa_status_error|hardware exception",
         (
             r"CUDA error: (?:hardware stack error|an illegal instruction|unknown error|the launch "
             r"timed out)|(?:HSA_STATUS_ERROR|hardware exception)"
@@ -51,7 +51,7 @@ RUNNING = (
     ),
     Signature(
         "hardware_fault",
-        "nvlink",
+        "nvlink|nvswitch",
         (
             rf"nvlink.{{0,40}}(?:error|fail|down|inactive)\w*{_NONE}(?![\w:]|.{{0,40}}[:=] ?0\b)|"
             rf"NVSwitch.{{0,30}}(?:fatal|error)\w*{_NONE}"
@@ -92,7 +92,7 @@ RUNNING = (
     ),
     Signature(
         "tooling",
-        "unhandled version",
+        "unhandled version|memoryvizunhandled",
         r"Unhandled version \d+.*MemoryViz|MemoryViz.*Unhandled",
         "The viewer of memory snapshots reads pickles up to protocol 4 only.",
         ("pickle.dump(snapshot, file, protocol=4).",),
@@ -101,7 +101,7 @@ RUNNING = (
     ),
     Signature(
         "compile_skew",
-        "torch._dynamo",
+        "torch._dynamo|recompile",
         r"torch\._dynamo.*recompile_limit|hit config\.recompile_limit|torch\._dynamo hit config",
         "A rank compiles again and again, while others may wait for it.",
         (

@@ -21,7 +21,8 @@ class Signature:
 
     category: str
     key: str
-    """In lower case; a line in which it does not occur is not looked at further. It makes reading fast."""
+    """In lower case; a line in which it does not occur is not looked at further. It makes reading fast. Of several,
+    with a bar between them, one must."""
     pattern: str
     """A regular expression, upper and lower case alike; its named groups may be used in `cause` and `change`."""
     cause: str
@@ -48,18 +49,20 @@ class Table:
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self._by_key: dict[str, list[tuple[Late, Signature]]] = {}
         for one in signatures:
-            self._by_key.setdefault(one.key, []).append((Late(one.pattern, re.IGNORECASE), one))
+            pattern = Late(one.pattern, re.IGNORECASE)
+            for key in one.key.split("|"):
+                self._by_key.setdefault(key, []).append((pattern, one))
         self._keys = tuple(self._by_key)
 
     def look(self, line: Line, found: Matches) -> None:
         """Adds what the line says to `found`."""
         lower = line.text.lower()
-        for key in [key for key in self._keys if key in lower]:
-            for pattern, one in self._by_key[key]:
-                if pattern.search(line.text):
-                    lines = found.of.setdefault(one, [])
-                    if len(lines) < MOST_LINES:
-                        lines.append(line)
+        asked = {one: pattern for key in self._keys if key in lower for pattern, one in self._by_key[key]}
+        for one, pattern in asked.items():
+            if pattern.search(line.text):
+                lines = found.of.setdefault(one, [])
+                if len(lines) < MOST_LINES:
+                    lines.append(line)
 
 
 def findings(found: Matches) -> Iterable[Finding]:

@@ -76,7 +76,7 @@ WRAPPERS = (
     ),
     Signature(
         "fsdp_dtype",
-        "uniform",
+        "dtype",
         (
             r"(?:Must flatten tensors with|expects) (?:the same|uniform)(?: original parameter)? "
             r"dtype(?: but got (?P<a>[\w.]+) and (?P<b>[\w.]+))?"
@@ -98,7 +98,7 @@ WRAPPERS = (
     ),
     Signature(
         "fsdp_dtype",
-        "dtype",
+        "dtype|expected|!=",
         (
             r"expected (?:m1 and m2|mat1 and mat2|self and mat2|scalar type|query, key, and value) "
             r".*(?:same dtype|but (?:got|found))|(?:Float|BFloat16|Half) != (?:c10::)?(?:Float|"
@@ -142,7 +142,7 @@ WRAPPERS = (
     ),
     Signature(
         "checkpoint_reshard",
-        "checkpoint",
+        "checkpoint|state|size mismatch between saved",
         (
             r"CheckpointException|Size mismatch between saved|(?:checkpoint|"
             r"state.?dict).*(?:world.?size|mp.?size|tensor.?parallel|pipeline.?parallel).*(?:mismatch|"
