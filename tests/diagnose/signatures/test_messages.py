@@ -50,8 +50,8 @@ LINES = [
     # NCCL 2.11 include/shm.h
     ("node-a:2143:2561 [1] NCCL WARN Call to posix_fallocate failed : No space left on device", "shm_too_small",
      "/dev/shm"),
-    ("hsa::AMD::Exception: HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception. code: 0x1016",
-     "hardware_fault", "GPU"),
+    # ROCm's runtime
+    ("HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception.", "hardware_fault", "GPU"),
     # Megatron-LM megatron/training/checkpointing.py
     ("AssertionError: padded_vocab_size value from checkpoint (32000) is not equal to the input argument value (32256)",
      "vocab_padding", "padded to 32000"),
