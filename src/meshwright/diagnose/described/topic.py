@@ -64,10 +64,14 @@ def _rule(facts: Facts) -> Iterator[Finding]:
         return
     files = {one.path: one.kind for one in facts.inputs}
     settings = facts.settings if alone else []
+    cited = facts.cited()
     for path, lines in facts.of(Notes).lines.items():
         rules = facts.told_of(path)
-        settled = any(one.confidence != POSSIBLE for one in rules)
-        needed = None if settled else _needed(path, lines, files.get(path, PLAIN_LOG), facts)
+        if any(one.confidence != POSSIBLE for one in rules):
+            continue
+        # What a rule cites has its finding: it is read along with what else is there, and does not speak alone.
+        own = [line.text for line in lines if (path, line.number) not in cited]
+        needed = _needed(own, lines, files.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN), bool(rules))
         if needed is not None:
             told = likeliest("\n".join([*(line.text for line in lines), *settings]), needed)
             yield from _findings(_beside(told, rules, needed) if rules else told, lines, rules)
@@ -96,18 +100,15 @@ def _findings(told: Mapping[str, float], lines: Sequence[Line], rules: Sequence[
         yield found
 
 
-def _needed(path: str, lines: Sequence[Line], kind: str, facts: Facts) -> float | None:
-    """How likely the first kind must be for a text to be told of; None: it is not asked."""
+def _needed(own: Sequence[str], lines: Sequence[Line], known: bool, ruled: bool) -> float | None:
+    """How likely the first kind must be for a text to be told of; None: it is not asked. `own` are those of its lines
+    that no rule cites; `known` is whether it is a known program's, `ruled` whether a rule says anything of it."""
     few = len(lines) <= SHORT
-    # What a rule cites has its finding: it is read along with what else is there, and does not speak alone.
-    cited = facts.cited()
-    own = [line.text for line in lines if (path, line.number) not in cited]
-    known = kind not in (PLAIN_LOG, UNKNOWN)
     if complains(own, len(lines), known):
         return CLEAR_OF_NOTE if few else CLEAR
     if not few:
         return CLEAR_OF_ANY if len(lines) <= QUOTED and not known and spoken(own) and not denies(own) else None
-    if facts.told_of(path) and (asks(line.text for line in lines) or not known):
+    if ruled and (asks(line.text for line in lines) or not known):
         return CLEAR_OF_PROGRAM
     if len(own) < len(lines) and not spoken(own):
         return None
