@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,6 +24,11 @@ class Input:
     """Why it was not read; "" where it was."""
 
 
+def cited(findings: Iterable[Finding]) -> set[tuple[str, int | None]]:
+    """Paths and lines that are evidence of anything."""
+    return {(evidence.path, evidence.line) for one in findings for evidence in one.evidence}
+
+
 @dataclass
 class Facts:
     """All that was found. `of(Kind)` is the one object of a class that holds facts; it is made at the first call."""
@@ -41,10 +46,6 @@ class Facts:
     def causes(self) -> list[Finding]:
         """What is wrong, and follows from nothing else."""
         return [one for one in self.found if one.severity != INFO and not one.consequence]
-
-    def cited(self) -> set[tuple[str, int | None]]:
-        """Paths and lines that are evidence of anything."""
-        return {(evidence.path, evidence.line) for one in self.found for evidence in one.evidence}
 
     def told_of(self, path: str) -> list[Finding]:
         """The causes that this file is evidence of."""

@@ -42,6 +42,19 @@ def test_a_configuration_that_cannot_hold_is_named_with_the_legal_values(
     assert legal in " ".join(first.change)
 
 
+def test_a_batch_that_no_number_of_ranks_makes_is_refused_without_one(tmp_path: Path) -> None:
+    # 256 / (3 · 10) is no whole number; 240 and 270 are the nearest that are.
+    config = {
+        "train_batch_size": 256,
+        "train_micro_batch_size_per_gpu": 3,
+        "gradient_accumulation_steps": 10,
+    }
+    first = told(tmp_path, config)[0]
+    assert (first.category, first.confidence) == ("batch_config", CERTAIN)
+    assert "270, 240" in first.change[0] or "240, 270" in first.change[0]
+    assert {one.severity for one in told(tmp_path, config | {"train_batch_size": 240})} <= {INFO}
+
+
 def test_layers_that_do_not_fill_stages_are_no_more_than_likely_as_some_frameworks_take_them(tmp_path: Path) -> None:
     first = told(tmp_path, {"num_layers": 46, "layout": "TP8 PP4"})[0]
     assert (first.category, first.confidence) == ("pipeline_layout", LIKELY)

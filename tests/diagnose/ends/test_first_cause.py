@@ -135,3 +135,41 @@ def test_a_rank_of_ours_that_was_killed_is_named_from_what_its_launcher_left(tmp
     )
     (one,) = diagnose([tmp_path]).findings
     assert (one.category, one.confidence, one.ranks) == ("host_oom", POSSIBLE, (1,))
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("Segmentation fault (core dumped)", "crashed (Segmentation fault (core dumped))"),
+        ("slurmstepd: error: *** JOB 991 ON n3 CANCELLED AT 2024-05-14T10:05:00 ***", "cancelled, or another task"),
+    ],
+)
+def test_an_end_that_nothing_explains_is_told_and_no_more_than_possible(tmp_path: Path, end: str, words: str) -> None:
+    (tmp_path / "job.log").write_text(f"{steps(0)}{end}\n")
+    (found,) = diagnose([tmp_path]).findings
+    assert (found.category, found.confidence, found.evidence[0].line) == ("unknown", POSSIBLE, 6)
+    assert words in found.cause
+
+
+def test_an_end_is_not_told_beside_what_explains_it(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(f"{steps(0)}{OOM.format(r=0)}Segmentation fault (core dumped)\n")
+    assert "unknown" not in {one.category for one in diagnose([tmp_path]).findings}
+
+
+def test_an_exception_that_is_quoted_without_its_traceback_is_told_as_possible(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ModuleNotFoundError: No module named 'flash_attn'\n")
+    assert "No module named 'flash_attn'" in " ".join(one.cause for one in diagnose([tmp_path]).findings)
+    assert {one.confidence for one in diagnose([tmp_path]).findings} == {POSSIBLE}
+
+
+def test_a_kernel_s_assertion_is_an_index_out_of_range_and_no_broken_device(tmp_path: Path) -> None:
+    # aten/src/ATen/native/cuda/Loss.cu
+    (tmp_path / "job.log").write_text(
+        f"{steps(0)}/pytorch/aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward_reduce_cuda_kernel_2d: block: "
+        "[0,0,0], thread: [3,0,0] Assertion `t >= 0 && t < n_classes` failed.\n"
+        "[rank0]: RuntimeError: CUDA error: device-side assert triggered\n"
+    )
+    found = diagnose([tmp_path]).findings
+    assert (found[0].category, found[0].confidence) == ("unknown", LIKELY)
+    assert "index out of range" in found[0].cause
+    assert "hardware_fault" not in {one.category for one in found}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.diagnose.diagnosis import diagnose
-from meshwright.diagnose.finding import CERTAIN, LIKELY, POSSIBLE, Finding
+from meshwright.diagnose.finding import CERTAIN, POSSIBLE, Finding
 
 
 def said(folder: Path, text: str) -> tuple[Finding, ...]:
@@ -32,9 +32,14 @@ def test_a_kernel_or_a_scheduler_that_says_so_is_certain(tmp_path: Path, line: s
     assert (found[0].category, found[0].confidence) == ("host_oom", CERTAIN)
 
 
-def test_a_kill_of_some_other_program_is_not_certainly_ours(tmp_path: Path) -> None:
+def test_a_kill_at_the_limit_of_a_cgroup_is_no_shortage_of_the_machine(tmp_path: Path) -> None:
+    line = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,task_memcg=/job,task=python,pid=7899,uid=0\n"
+    assert "memory limit (cgroup) was reached" in said(tmp_path, line)[0].cause
+
+
+def test_a_kill_of_some_other_program_is_but_possibly_ours(tmp_path: Path) -> None:
     line = "[7063.247] Out of memory: Killed process 63214 (uwsgi) total-vm:3149468kB, anon-rss:164992kB\n"
-    assert said(tmp_path, line)[0].confidence == LIKELY
+    assert (said(tmp_path, line)[0].category, said(tmp_path, line)[0].confidence) == ("host_oom", POSSIBLE)
 
 
 ELASTIC = """\

@@ -17,6 +17,17 @@ def batch(job: Job) -> Iterator[Finding]:
     """From a configuration: the global batch is a multiple of micro-batch × data-parallel ranks."""
     total, micro, dp = job.number("global_batch"), job.number("micro"), job.data_ranks
     accumulation = job.number("accumulation")
+    if total and micro and accumulation and not dp and total % (micro * accumulation):
+        yield Finding(
+            "batch_config", ERROR, CERTAIN if _is_certain(job) else LIKELY, (),
+            f"A global batch of {total} is no multiple of {micro} × {accumulation} (micro-batch × accumulation): no "
+            "number of data-parallel ranks fits.",
+            job.evidence("global_batch", "micro", "accumulation"),
+            change=(
+                f"Take a global batch of {listed(neighbours(total, micro * accumulation))}.",
+                "Or leave out one of the three, and the framework computes it.",
+            ), weight=2,
+        )  # fmt: skip
     if not (total and micro and dp) or job.number("ulysses") > 1:
         return
     unit = micro * dp * (accumulation or 1)

@@ -14,6 +14,7 @@ QUOTED, MOSTLY = 15, 0.5
 _MACHINE = re.compile(
     r"(?:^|\]|\d)\s*NCCL (?:INFO|WARN)\b|\.cpp:\d+\]|WorkNCCL|\b(?:INFO|DEBUG|WARNING|ERROR):|"
     r"\[(?:INFO|WARNING|ERROR)\]|^\((?:raylet|pid=)|^\s*\[[IWEF]\d{3,4} |deprecated|"
+    r"^\s*what\(\):|^terminate called after|"
     r"torch[./]distributed[./]elastic|ChildFailedError|^Root Cause \(first|Traceback \(most recent|slurmstepd:|"
     r"^\s*(?:rank|exitcode|error_file|traceback|time|host)\s+:|"
     r"^\s*(?:#|File \"|at 0x)|\bACSCtl:|^\s*\[ *\d{1,9}\.\d{6}\]|"

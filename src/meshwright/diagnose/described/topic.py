@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from meshwright.diagnose.described.reports import NOTHING, likeness
 from meshwright.diagnose.described.sentences import QUOTED, SHORT, asks, complains, denies, spoken
 from meshwright.diagnose.described.words import kinds
-from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import POSSIBLE, WARNING, Evidence, Finding
+from meshwright.diagnose.ends.rule import is_unclear
+from meshwright.diagnose.facts import Facts, cited
+from meshwright.diagnose.finding import INFO, POSSIBLE, WARNING, Evidence, Finding
 from meshwright.diagnose.logs.line import Line
 from meshwright.diagnose.logs.read import PLAIN_LOG, UNKNOWN
 from meshwright.diagnose.order import in_order
@@ -23,9 +24,9 @@ FEW = 3
 """Files. A note has a configuration or two beside it; a folder of more is a job's."""
 LEAST = 0.02
 """Likelihood below which a kind is not told."""
-CLEAR_OF_NOTE, CLEAR, CLEAR_OF_PROGRAM, CLEAR_OF_ANY = 0.05, 0.15, 0.6, 0.8
-"""What the first must have: of a few lines, of more, of a few in which only a program tells of a trouble, and of a few
-of no known program in which nobody does."""
+CLEAR, CLEAR_OF_PROGRAM, CLEAR_OF_ANY = 0.15, 0.6, 0.8
+"""What the first must have: where a person speaks of a trouble, of a few lines in which only a program does, and of a
+few in which nobody does."""
 IDLE = 0.4
 """Likelihood of what healthy jobs print from which nothing is told, nor from that of the first kind."""
 MOST = 3
@@ -60,17 +61,17 @@ def _collect(line: Line, facts: Facts) -> str:
 
 def _rule(facts: Facts) -> Iterator[Finding]:
     alone = len(facts.inputs) <= FEW
-    if not alone and any(one.confidence != POSSIBLE for one in facts.causes):
+    if not alone and any(one.severity != INFO for one in facts.found):
         return
     files = {one.path: one.kind for one in facts.inputs}
     settings = facts.settings if alone else []
-    cited = facts.cited()
+    known = cited(one for one in facts.found if not is_unclear(one))
     for path, lines in facts.of(Notes).lines.items():
-        rules = facts.told_of(path)
+        rules = [one for one in facts.told_of(path) if not is_unclear(one)]
         if any(one.confidence != POSSIBLE for one in rules):
             continue
         # What a rule cites has its finding: it is read along with what else is there, and does not speak alone.
-        own = [line.text for line in lines if (path, line.number) not in cited]
+        own = [line.text for line in lines if (path, line.number) not in known]
         needed = _needed(own, lines, files.get(path, PLAIN_LOG) not in (PLAIN_LOG, UNKNOWN), bool(rules))
         if needed is not None:
             told = likeliest("\n".join([*(line.text for line in lines), *settings]), needed)
@@ -105,7 +106,7 @@ def _needed(own: Sequence[str], lines: Sequence[Line], known: bool, ruled: bool)
     that no rule cites; `known` is whether it is a known program's, `ruled` whether a rule says anything of it."""
     few = len(lines) <= SHORT
     if complains(own, len(lines), known):
-        return CLEAR_OF_NOTE if few else CLEAR
+        return CLEAR
     if not few:
         return CLEAR_OF_ANY if len(lines) <= QUOTED and not known and spoken(own) and not denies(own) else None
     if ruled and (asks(line.text for line in lines) or not known):
@@ -122,7 +123,7 @@ def likeliest(text: str, needed: float = CLEAR) -> dict[str, float]:
     odds = likeness(text)
     idle = odds.pop(NOTHING, 0.0)
     best = sorted(odds, key=lambda category: -odds[category])[:MOST]
-    if odds[best[0]] < needed or idle > (IDLE if needed < CLEAR else min(IDLE, odds[best[0]])):
+    if odds[best[0]] < needed or idle > min(IDLE, odds[best[0]]):
         return {}
     return {category: odds[category] for category in best if odds[category] >= LEAST}
 

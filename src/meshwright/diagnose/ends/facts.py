@@ -54,6 +54,10 @@ class Ends:
     exits: list[Exit] = field(default_factory=list)
     limits: list[Line] = field(default_factory=list)
     """Lines by which a scheduler ends a job."""
+    cancelled: list[Line] = field(default_factory=list)
+    """Those in which it does not say why."""
+    crashes: list[Line] = field(default_factory=list)
+    """Lines of a shell or a launcher about a process that a signal ended."""
     last: dict[Place, int] = field(default_factory=dict)
     """The number of the last line."""
     open: dict[Place, Trace] = field(default_factory=dict)

@@ -36,6 +36,8 @@ _ECHO_TEXT = Late(
 _REPORT = "Root Cause (first observed failure)"
 _RANK = Late(r"^\W*rank\s*: (\d{1,6}) \(local_rank")
 _EXIT = Late(r"^\W*exitcode\s*: (-?\d{1,4}) \(pid")
+_CRASH = Late(r"\b(?:Segmentation fault|Illegal instruction|Floating point exception|Bus error)\b|\(core dumped\)")
+_CRASHED = ("fault", "Illegal", "exception", "Bus error", "core dumped")
 _LIMIT = Late(r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|=>> PBS: job killed: walltime|TERM_RUNLIMIT")
 
 
@@ -53,6 +55,12 @@ def collect(line: Line, facts: Facts) -> str:
         return _raised(ends, place, line)
     if ("DUE TO " in text or "=>>" in text or "TERM_" in text) and _LIMIT.search(text) and len(ends.limits) < MOST:
         ends.limits.append(line)
+        return "log"
+    if " CANCELLED AT " in text and len(ends.cancelled) < MOST:
+        ends.cancelled.append(line)
+        return "log"
+    if holds(text, _CRASHED) and _CRASH.search(text) and len(ends.crashes) < MOST:
+        ends.crashes.append(line)
         return "log"
     return ""
 

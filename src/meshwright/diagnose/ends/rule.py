@@ -6,12 +6,17 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from meshwright.diagnose.ends.facts import Ends, Exit, Raised
-from meshwright.diagnose.facts import Facts
-from meshwright.diagnose.finding import CERTAIN, ERROR, LIKELY, POSSIBLE, WARNING, Finding
+from meshwright.diagnose.facts import Facts, cited
+from meshwright.diagnose.finding import CERTAIN, ERROR, INFO, LIKELY, POSSIBLE, WARNING, Finding
 from meshwright.diagnose.logs.cited import earliest, evidence
+from meshwright.diagnose.logs.line import Line
 
 CATEGORY = "unknown"
 """None of the known kinds."""
+FEW_LINES = 4
+"""Of a text that is quoted, not a log."""
+WEAKEST = -200
+"""Behind what the words of a text are like."""
 NEAR = 40
 """Lines of its rank after an exception that ended the process: what libraries print when they are taken down."""
 KNOWN_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGABRT)
@@ -25,18 +30,19 @@ def find_ends(facts: Facts) -> Iterator[Finding]:
         yield from _exceptions(facts)
         yield from _exits(facts)
         yield from _limits(facts)
+        yield from _weak(facts)
 
 
 def _exceptions(facts: Facts) -> Iterator[Finding]:
     """The exceptions that ended a process and are evidence of nothing else, the earliest first."""
     ends = facts.of(Ends)
-    cited = facts.cited()
+    known = cited(facts.found)
     own = [
         one
         for one in ends.raised
         if one.traced
         and _is_last(one, ends)
-        and (one.line.path, one.line.number) not in cited
+        and (one.line.path, one.line.number) not in known
         and not facts.told_of(one.line.path)
     ]
     by_text: dict[tuple[str, str, str], list[Raised]] = {}
@@ -122,3 +128,47 @@ def _limits(facts: Facts) -> Iterator[Finding]:
             "sacct -j JOB --format=State,Elapsed,Timelimit", ("Save checkpoints often enough, and resume.",),
             first.when,
         )  # fmt: skip
+
+
+def _weak(facts: Facts) -> Iterator[Finding]:
+    """What ends a process and does not say why: told where nothing else is."""
+    ends = facts.of(Ends)
+    if any(one.severity != INFO for one in facts.found):
+        return
+    crashes = [one for one in ends.crashes if not ends.raised]
+    if crashes:
+        yield _unclear(
+            f"A process crashed ({crashes[0].text.strip()[:120]}), and no line that was read says why.", crashes,
+            "A core dump: gdb python CORE, then bt; the last line of each rank before it.",
+            "Run with PYTHONFAULTHANDLER=1: Python then prints where each thread was.",
+        )  # fmt: skip
+    elif ends.cancelled and not ends.limits:
+        yield _unclear(
+            "Slurm ended the job or a step of it: it was cancelled, or another task of it had failed; no line says "
+            "which.", ends.cancelled, "sacct -j JOB --format=State,ExitCode,Elapsed,Timelimit",
+            "Read the logs of all tasks: the first that failed is the cause.",
+        )  # fmt: skip
+    bare = [one for one in ends.raised if not one.traced and _is_all(one, ends)]
+    for one in bare[:1]:
+        yield _unclear(
+            f"The text tells of {one.kind}{f': {one.said[:160]}' if one.said else ''}: an error of the program or of "
+            "what is installed, of no kind that is known here.", [one.line],
+            "The traceback above it.", "Mend what the traceback shows.",
+        )  # fmt: skip
+
+
+def _is_all(one: Raised, ends: Ends) -> bool:
+    """Whether its file has hardly more than this line."""
+    return max(number for (path, _), number in ends.last.items() if path == one.line.path) <= FEW_LINES
+
+
+def is_unclear(one: Finding) -> bool:
+    """Whether it tells that something ended, and not why."""
+    return one.category == CATEGORY and one.confidence == POSSIBLE
+
+
+def _unclear(cause: str, lines: Sequence[Line], confirm: str, change: str) -> Finding:
+    return Finding(
+        CATEGORY, WARNING, POSSIBLE, (), cause, tuple(evidence(one) for one in lines[:4]), confirm, (change,),
+        earliest(lines), weight=WEAKEST,
+    )  # fmt: skip

@@ -94,7 +94,9 @@ def _named(how: str, kills: Sequence[Kill], facts: Facts) -> Finding:
     text, confidence, weight = _TOLD[how]
     name = next((one.said for one in kills if one.said), "a process")
     if how == "kernel" and confidence == CERTAIN and not _OURS.search(name):
-        confidence, weight = LIKELY, 2
+        confidence, weight = POSSIBLE, 2
+    if how == "kernel" and any(_is_limit(one.line.text) for one in kills):
+        text = "The job's memory limit (cgroup) was reached, and the kernel killed {name}."
     if how == "container" and all("137" in one.line.text and "OOM" not in one.line.text for one in kills):
         confidence = POSSIBLE
     if how == "alloc":
@@ -106,6 +108,10 @@ def _named(how: str, kills: Sequence[Kill], facts: Facts) -> Finding:
         cause = f"{cause} Steps follow it, so that the job went on."
         return replace(found, severity=INFO, confidence=POSSIBLE, cause=cause)
     return found
+
+
+def _is_limit(text: str) -> bool:
+    return "Memory cgroup out of memory" in text or "CONSTRAINT_MEMCG" in text
 
 
 def _who(kills: Sequence[Kill], facts: Facts) -> str:

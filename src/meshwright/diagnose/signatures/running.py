@@ -50,6 +50,36 @@ RUNNING = (
         confirm="dmesg for Xid errors; the same job on another node.",
     ),
     Signature(
+        "unknown",
+        "assertion",
+        r"\.cu(?:h|da)?:\d+:.{0,200}Assertion .{0,120} failed",
+        (
+            "A kernel found an index out of range: a label beyond the classes, a token or position beyond its table, "
+            "or an index of a gather."
+        ),
+        (
+            "Compare the largest label and token id with the sizes of the output and of the embedding.",
+            "Where the traceback points is no sign: run with CUDA_LAUNCH_BLOCKING=1, or the same batch on a CPU.",
+        ),
+        "PyTorch aten/src/ATen/native/cuda (Loss.cu, Indexing.cu), CUDA_KERNEL_ASSERT",
+        weight=2,
+        confirm="The condition that the line prints; the batch of that step.",
+    ),
+    Signature(
+        "unknown",
+        "device-side assert",
+        r"CUDA error: device-side assert triggered",
+        "A kernel's assertion failed, mostly of an index: a label or a token id out of range.",
+        (
+            "Find the line with 'Assertion ... failed' above: it names the condition.",
+            "Run with CUDA_LAUNCH_BLOCKING=1, or the same batch on a CPU: the traceback then shows the place.",
+        ),
+        "PyTorch c10/cuda/CUDAException.cpp",
+        confidence=POSSIBLE,
+        weight=1,
+        confirm="The condition of the assertion.",
+    ),
+    Signature(
         "hardware_fault",
         "nvlink|nvswitch",
         (

@@ -47,7 +47,7 @@ WRAPPERS = (
             r"Parameters? (?:indices )?which did not receive grad for rank (?P<rank>\d+): "
             r"(?P<names>.{1,160})"
         ),
-        "On rank {rank} these took no part in the loss: {names}.",
+        "On rank {rank} these parameters took no part in the loss: {names}.",
         _UNUSED,
         "PyTorch torch/csrc/distributed/c10d/reducer.cpp",
         confidence=CERTAIN,

@@ -97,10 +97,11 @@ def _closed(known: Watchdog) -> Iterator[Finding]:
     per_file: dict[str, int] = defaultdict(int)
     for one in known.closed:
         per_file[one.path] += 1
+    by = f" ({ranks_text(ranks)} {'says' if len(ranks) == 1 else 'say'} so)" if ranks else ""
     yield Finding(
         "network_error", ERROR, POSSIBLE, (),
-        f"Connections were closed from the other end{f' ({ranks_text(ranks)} say so)' if ranks else ''}: a process "
-        "there had ended or given up before, and its own log has the cause.",
+        f"Connections were closed from the other end{by}: a process there had ended or given up "
+        "before, and its own log has the cause.",
         tuple(evidence(one) for one in known.closed[:4]),
         "The log of the rank that is not among these, or ended first.",
         ("Read the logs of the other ranks from before this time.",),
