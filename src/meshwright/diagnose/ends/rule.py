@@ -135,10 +135,10 @@ def _weak(facts: Facts) -> Iterator[Finding]:
     ends = facts.of(Ends)
     if any(one.severity != INFO for one in facts.found):
         return
-    crashes = [one for one in ends.crashes if not ends.raised]
-    if crashes:
+    if ends.crashes and not ends.raised:
         yield _unclear(
-            f"A process crashed ({crashes[0].text.strip()[:120]}), and no line that was read says why.", crashes,
+            f"A process crashed ({ends.crashes[0].text.strip()[:120]}), and no line that was read says why.",
+            ends.crashes,
             "A core dump: gdb python CORE, then bt; the last line of each rank before it.",
             "Run with PYTHONFAULTHANDLER=1: Python then prints where each thread was.",
         )  # fmt: skip
@@ -148,18 +148,18 @@ def _weak(facts: Facts) -> Iterator[Finding]:
             "which.", ends.cancelled, "sacct -j JOB --format=State,ExitCode,Elapsed,Timelimit",
             "Read the logs of all tasks: the first that failed is the cause.",
         )  # fmt: skip
-    bare = [one for one in ends.raised if not one.traced and _is_all(one, ends)]
-    for one in bare[:1]:
+    bare = next((one for one in ends.raised if not one.traced and _is_all(one, ends)), None)
+    if bare is not None:
         yield _unclear(
-            f"The text tells of {one.kind}{f': {one.said[:160]}' if one.said else ''}: an error of the program or of "
-            "what is installed, of no kind that is known here.", [one.line],
+            f"The text tells of {bare.kind}{f': {bare.said[:160]}' if bare.said else ''}: an error of the program or of "
+            "what is installed, of no kind that is known here.", [bare.line],
             "The traceback above it.", "Mend what the traceback shows.",
         )  # fmt: skip
 
 
 def _is_all(one: Raised, ends: Ends) -> bool:
     """Whether its file has hardly more than this line."""
-    return max(number for (path, _), number in ends.last.items() if path == one.line.path) <= FEW_LINES
+    return all(number <= FEW_LINES for (path, _), number in ends.last.items() if path == one.line.path)
 
 
 def is_unclear(one: Finding) -> bool:
