@@ -32,6 +32,22 @@ def test_a_row_that_timed_out_names_the_rank_that_the_others_wait_for(ranks: Ran
     assert outcome.reason.endswith("(still running after 10 s: rank 0, 1 of 2)")
 
 
+def goes_on() -> None:
+    while True:
+        dist.all_reduce(torch.ones(8))
+        time.sleep(0.01 * dist.get_rank())
+
+
+def test_of_a_row_that_was_only_slow_no_rank_is_accused(ranks: RankPool, tmp_path: Path) -> None:
+    ranks.renew()
+    with pytest.raises(RankTimeoutError) as caught:
+        ranks.run(goes_on, world=2, timeout=3)
+    assert len(caught.value.dumps) == 2
+    keep(caught.value, tmp_path)
+    outcome = explained(failure(caught.value), tmp_path)
+    assert (outcome.status, outcome.reason) == (TIMED_OUT, "still running after 3 s: rank 0, 1 of 2")
+
+
 def test_a_row_whose_error_no_rule_knows_keeps_its_reason(tmp_path: Path) -> None:
     error = RankError("rank 1 of 2: ended with exit code 7")
     keep(error, tmp_path)

@@ -88,9 +88,10 @@ def explained(outcome: Outcome, folder: Path) -> Outcome:
     """The outcome of a failed run, its reason led by what the rules of `diagnose` find in the run's logs."""
     if outcome.status in (DONE, REFUSED):
         return outcome
-    from meshwright.train.launch.findings import findings_of
+    from meshwright.train.launch.findings import findings_of, stood_still
 
-    found = findings_of(dump_path(folder, 0).parent, hangs=outcome.status == TIMED_OUT)
+    logs = dump_path(folder, 0).parent
+    found = findings_of(logs, hangs=outcome.status == TIMED_OUT and stood_still(logs))
     return replace(outcome, reason=f"{found[0].cause} ({outcome.reason})") if found else outcome
 
 

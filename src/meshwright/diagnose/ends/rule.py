@@ -151,8 +151,8 @@ def _weak(facts: Facts) -> Iterator[Finding]:
     bare = next((one for one in ends.raised if not one.traced and _is_all(one, ends)), None)
     if bare is not None:
         yield _unclear(
-            f"The text tells of {bare.kind}{f': {bare.said[:160]}' if bare.said else ''}: an error of the program or of "
-            "what is installed, of no kind that is known here.", [bare.line],
+            f"The text tells of {bare.kind}{f': {bare.said[:160]}' if bare.said else ''}: an error of the program or "
+            "of what is installed, of no kind that is known here.", [bare.line],
             "The traceback above it.", "Mend what the traceback shows.",
         )  # fmt: skip
 

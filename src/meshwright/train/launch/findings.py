@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from pickle import PickleError
 
 from meshwright.diagnose.diagnosis import diagnose
 from meshwright.diagnose.finding import ERROR, Finding
+from meshwright.diagnose.recorder.read import read_dump
 from meshwright.diagnose.recorder.topic import RECORDER
 from meshwright.diagnose.told import lines_of
 from meshwright.diagnose.topics import TOPICS
+from meshwright.diagnose.unpickle import load_plain
 from meshwright.spec.errors import RequestError
 from meshwright.train.launch.failures import Failure
+
+STILL_S = 1.0
+"""Seconds without a new collective after which a run is taken to hang."""
 
 
 def findings_of(folder: Path, *, hangs: bool) -> tuple[Finding, ...]:
@@ -25,6 +31,20 @@ def findings_of(folder: Path, *, hangs: bool) -> tuple[Finding, ...]:
     except RequestError:  # nothing there that can be read
         return ()
     return tuple(one for one in found if one.severity == ERROR and not one.consequence)
+
+
+def stood_still(folder: Path) -> bool:
+    """Whether the ranks whose dumps lie in `folder` had begun no collective for a while when these were written: ranks
+    that were only slow are seen in the middle of a step, where one always waits for another."""
+    newest = written = 0
+    for path in folder.glob("recorder-*.pickle"):
+        try:
+            dump = read_dump(load_plain(path.read_bytes()), str(path))
+        except (OSError, PickleError, RequestError):
+            continue
+        newest = max([newest, *(one.created_ns for one in dump.entries)])
+        written = max(written, path.stat().st_mtime_ns)
+    return written - newest > STILL_S * 1e9
 
 
 def finding_lines(folder: Path, cause: Failure) -> Iterator[str]:
