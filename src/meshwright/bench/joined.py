@@ -23,8 +23,8 @@ from meshwright.bench.result import DONE, FAILED, REFUSED, TIMED_OUT
 from meshwright.train.launch.environment import Place
 from meshwright.train.launch.error_files import error_path, read_errors
 from meshwright.train.launch.failures import death_of, root_cause
-from meshwright.train.launch.local import free_port
 from meshwright.train.launch.orphans import PARENT
+from meshwright.train.launch.ports import free_port
 from meshwright.train.launch.process_group import finalize, initialize
 from meshwright.train.metrics.logs import log_path
 

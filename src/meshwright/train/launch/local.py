@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from meshwright.train.launch.environment import LAUNCHER, LOCALHOST
 from meshwright.train.launch.error_files import note_signal, read_errors, remove_errors, write_error
 from meshwright.train.launch.failures import Failure, death_of, root_cause
 from meshwright.train.launch.orphans import PARENT, parent_death_signal
+from meshwright.train.launch.ports import free_port
 from meshwright.train.launch.recorder import ask_for_dumps, remove_dumps
 from meshwright.train.launch.threads import threads_of_a_rank
 from meshwright.train.metrics.logs import log_path
@@ -233,13 +233,6 @@ def _variables(ranks: int, threads: int | None) -> dict[str, str]:
         count = threads or threads_of_a_rank(ranks, gpu=Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists())
         variables["OMP_NUM_THREADS"] = str(count)
     return variables
-
-
-def free_port(host: str = LOCALHOST) -> int:
-    """A port on which nobody listens now; `host` "": on no address of this machine."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def _size(path: Path) -> int:
