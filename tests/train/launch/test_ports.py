@@ -22,10 +22,11 @@ def test_a_free_port_is_none_that_the_system_gives_to_connections(host: str) -> 
             pass
 
 
-def test_a_port_that_is_taken_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_taken_is_not_offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
         # Only that one is left below the system's: another is taken from these.
         monkeypatch.setattr("meshwright.train.launch.ports.LOWEST_PORT", port)
-        monkeypatch.setattr("meshwright.train.launch.ports._first_given_port", lambda: port + 1)
+        (tmp_path / "range").write_text(f"{port + 1}\t60999\n")
+        monkeypatch.setattr("meshwright.train.launch.ports.GIVEN_PORTS", tmp_path / "range")
         assert free_port() != port

@@ -18,8 +18,8 @@ PORTS_TRIED = 32
 def free_port(host: str = LOCALHOST) -> int:
     """A port on which nobody listens now; `host` "": on no address of this machine.
 
-    The system gives those of a range of its own to whoever connects: by the time that rank 0 listens, one of them may be
-    taken. So it is one below them, where that can be had.
+    The system gives those of a range of its own to whoever connects: by the time that rank 0 listens, one of them may
+    be taken. So it is one below them, where that can be had.
     """
     below = range(LOWEST_PORT, _first_given_port())
     for port in random.SystemRandom().sample(below, min(PORTS_TRIED, len(below))):
