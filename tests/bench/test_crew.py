@@ -32,20 +32,21 @@ def test_a_row_that_timed_out_names_the_rank_that_the_others_wait_for(ranks: Ran
     assert outcome.reason.endswith("(still running after 10 s: rank 0, 1 of 2)")
 
 
-def goes_on() -> None:
+def goes_on(pause: float) -> None:
     while True:
         dist.all_reduce(torch.ones(8))
-        time.sleep(0.01 * dist.get_rank())
+        time.sleep(pause * dist.get_rank())
 
 
-def test_of_a_row_that_was_only_slow_no_rank_is_accused(ranks: RankPool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pause", [0.01, 1.8])
+def test_of_a_row_that_was_only_slow_no_rank_is_accused(ranks: RankPool, tmp_path: Path, pause: float) -> None:
     ranks.renew()
     with pytest.raises(RankTimeoutError) as caught:
-        ranks.run(goes_on, world=2, timeout=3)
+        ranks.run(goes_on, pause, world=2, timeout=7)
     assert len(caught.value.dumps) == 2
     keep(caught.value, tmp_path)
     outcome = explained(failure(caught.value), tmp_path)
-    assert (outcome.status, outcome.reason) == (TIMED_OUT, "still running after 3 s: rank 0, 1 of 2")
+    assert (outcome.status, outcome.reason) == (TIMED_OUT, "still running after 7 s: rank 0, 1 of 2")
 
 
 def test_a_row_whose_error_no_rule_knows_keeps_its_reason(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from pickle import PickleError
 
@@ -17,7 +18,7 @@ from meshwright.spec.errors import RequestError
 from meshwright.train.launch.failures import Failure
 
 STILL_S = 1.0
-"""Seconds without a new collective after which a run is taken to hang."""
+"""Seconds without a new collective after which a run may be taken to hang."""
 
 
 def findings_of(folder: Path, *, hangs: bool) -> tuple[Finding, ...]:
@@ -34,17 +35,19 @@ def findings_of(folder: Path, *, hangs: bool) -> tuple[Finding, ...]:
 
 
 def stood_still(folder: Path) -> bool:
-    """Whether the ranks whose dumps lie in `folder` had begun no collective for a while when these were written: ranks
-    that were only slow are seen in the middle of a step, where one always waits for another."""
-    newest = written = 0
+    """Whether the ranks whose dumps lie in `folder` had begun no collective for longer than ever before when these were
+    written: ranks that were only slow are seen in the middle of a step, where one always waits for another."""
+    newest = written = longest = 0
     for path in folder.glob("recorder-*.pickle"):
         try:
             dump = read_dump(load_plain(path.read_bytes()), str(path))
         except (OSError, PickleError, RequestError):
             continue
-        newest = max([newest, *(one.created_ns for one in dump.entries)])
+        begun = sorted(one.created_ns for one in dump.entries)
+        newest = max([newest, *begun])
+        longest = max([longest, *(after - before for before, after in pairwise(begun))])
         written = max(written, path.stat().st_mtime_ns)
-    return written - newest > STILL_S * 1e9
+    return written - newest > max(STILL_S * 1e9, 2 * longest)
 
 
 def finding_lines(folder: Path, cause: Failure) -> Iterator[str]:
